@@ -100,7 +100,7 @@ style:
 lint:
 	@tools/setup lint >/dev/null
 	@$(MAKE) --no-print-directory configure PRESET=develop
-	@cmake --build --preset develop --target lockstep_checkpoint_pb lockstep_event_pb lockstep_onnx_pb lockstep_tf_example_pb build_commit headers_digest
+	@cmake --build --preset develop --target lockstep_checkpoint_pb lockstep_event_pb lockstep_onnx_pb lockstep_page_pb lockstep_tf_example_pb build_commit headers_digest
 	@tools/lint build/develop
 
 clean:

@@ -23,7 +23,6 @@ log::Level level_of(RunState state) {
 // Routes and probes of a run's pages. A probe is a list of checks; all must hold for status 200.
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
-constexpr const char* kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 constexpr const char* kJson = "application/json";
 constexpr const char* kPages = "/ /metrics /livez /readyz /healthz (the last three with ?verbose)";
 
@@ -108,7 +107,8 @@ HttpResponse Exposition::live_data() const {
   return response;
 }
 
-HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_point now) const {
+HttpResponse Exposition::handle(const HttpRequest& request, Health::Clock::time_point now) const {
+  const std::string_view target = request.target;
   const size_t mark = target.find('?');
   const std::string_view path = target.substr(0, mark);
   const std::string_view query = mark == std::string_view::npos ? "" : target.substr(mark + 1);
@@ -118,7 +118,8 @@ HttpResponse Exposition::handle(std::string_view target, Health::Clock::time_poi
   if (path == kMetricsRoute) {
     // Counted first: a scrape that begins after the last change then shows the final values.
     ++num_scrapes_;
-    return {200, kPrometheus, pages_.metrics(), std::string(path)};
+    const PageFormat format = wanted_format(request.accept);
+    return {200, content_type(format), pages_.metrics(format), std::string(path)};
   }
   if (path == kLiveRoute || path == kReadyRoute || path == kHealthRoute)
     return probe(path, query, now);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "metrics/http/http_server.h"
+#include "metrics/page_formats.h"
 #include "metrics/samples.h"
 
 namespace prometheus {
@@ -102,13 +103,13 @@ struct ExpositionOptions {
 
 /// Functions that generate the pages.
 struct PageMakers {
-  std::function<std::string()> metrics;  ///< the text of /metrics
-  std::function<std::string()> live;     ///< result of live_json()
+  std::function<std::string(PageFormat)> metrics;  ///< the content of /metrics
+  std::function<std::string()> live;               ///< result of live_json()
 };
 
 /// Pages of one process:
 ///
-///   /metrics       all series, text format 0.0.4
+///   /metrics       all series, in the PageFormat that the client prefers
 ///   /livez         200 while the process' loop makes progress
 ///   /readyz        200 once the world has formed and a step is done
 ///   /healthz       200 while live, not failed, and the last step is within the limit (a finished
@@ -131,7 +132,7 @@ class Exposition {
   /// Returns the number of /metrics answers that have begun.
   int64_t num_scrapes() const { return num_scrapes_.load(); }
 
-  HttpResponse handle(std::string_view target,
+  HttpResponse handle(const HttpRequest& request,
                       Health::Clock::time_point now = Health::Clock::now()) const;
 
  private:

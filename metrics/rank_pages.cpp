@@ -1,6 +1,7 @@
 #include "metrics/rank_pages.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "base/threads.h"
 #include "metrics/exposition.h"
 #include "metrics/http/page_fetch.h"
+#include "metrics/page_formats.h"
 
 // Pages of several ranks, and the file of targets. Prometheus watches this file (file_sd). The file
 // disappears with the run, so that a finished run is no longer scraped.
@@ -46,97 +48,15 @@ TargetsFile::~TargetsFile() {
   }
 }
 
-// Merges pages as text, line by line, without parsing the values.
-
 namespace {
-
-constexpr std::string_view kHelp = "# HELP ", kType = "# TYPE ";
-
-/// Removes the part before `mark`, and the mark, from the text and returns the part. Without the
-/// mark, removes everything.
-std::string_view take_until(char mark, std::string_view* text) {
-  const size_t at = text->find(mark);
-  const std::string_view part = text->substr(0, at);
-  text->remove_prefix(at == text->npos ? text->size() : at + 1);
-  return part;
-}
-
-/// Returns the end of the first label in rank="1",node="n1", after the closing quote.
-size_t end_of_label(std::string_view labels) {
-  size_t at = labels.find('"') + 1;
-  // A backslash escapes the next character, also a quote.
-  while (at < labels.size() && labels[at] != '"') at += labels[at] == '\\' ? 2 : 1;
-  return at + 1;
-}
-
-/// True if `labels`, the text between a series' braces, contains a label of that name.
-bool has_label(std::string_view labels, std::string_view name) {
-  while (labels.find('"') != labels.npos) {
-    if (labels.starts_with(name) && labels.substr(name.size()).starts_with("=\"")) return true;
-    labels.remove_prefix(std::min(end_of_label(labels), labels.size()));
-    if (labels.starts_with(',')) labels.remove_prefix(1);
-  }
-  return false;
-}
-
-/// Returns those of `labels` that the series does not have.
-std::string labels_to_add(std::string_view labels, std::string_view own) {
-  std::string text;
-  while (!labels.empty()) {
-    const size_t end = end_of_label(labels);
-    const std::string_view label = labels.substr(0, end);
-    labels.remove_prefix(std::min(end + 1, labels.size()));
-    if (has_label(own, label.substr(0, label.find('=')))) continue;
-    if (!text.empty()) text += ',';
-    text += label;
-  }
-  return text;
-}
-
-/// Adds labels to the lines "name{own} 1" and "name 1".
-void add_series(std::string_view line, const std::string& labels, std::string* text) {
-  const size_t name_end = line.find_first_of("{ ");
-  if (name_end == line.npos) return;  // not a line of that format
-  std::string_view rest = line.substr(name_end);
-  const bool has_labels = rest.front() == '{';
-  if (has_labels) rest.remove_prefix(1);
-  const std::string more = labels_to_add(labels, has_labels ? rest : std::string_view());
-  text->append(line.substr(0, name_end));
-  if (has_labels || !more.empty()) *text += '{';
-  text->append(more);
-  if (has_labels && !more.empty() && !rest.starts_with('}')) *text += ',';
-  if (!has_labels && !more.empty()) *text += '}';
-  text->append(rest).append("\n");
-}
-
-/// Adds the families of a page to the texts by family, which are ordered by name.
-void add_page(const RankPage& page, std::map<std::string, std::string>* text_of) {
-  std::string_view lines = page.text, family;
-  bool is_new = false;
-  while (!lines.empty()) {
-    const std::string_view line = take_until('\n', &lines);
-    if (line.starts_with(kHelp) || line.starts_with(kType)) {
-      // HELP and TYPE have the same length, so one offset fits both.
-      std::string_view words = line.substr(kHelp.size());
-      const std::string_view name = take_until(' ', &words);
-      // Only the first page that has a family provides its help and type.
-      if (name != family) is_new = !text_of->contains(std::string(name));
-      family = name;
-      std::string& text = (*text_of)[std::string(family)];
-      if (is_new) text.append(line).append("\n");
-    } else if (!line.empty() && line.front() != '#') {
-      add_series(line, page.labels, &(*text_of)[std::string(family)]);
-    }
-  }
-}
 
 using WorkGuard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
 
-constexpr size_t kMostAtOnce = 64;  ///< open connections to other ranks
+constexpr size_t kMostAtOnce = 64;  ///< open connections of one answer to other ranks
 constexpr std::string_view kRankQuery = "?rank=";
 
-std::string labels_of(const RankSource& source) {
-  return fmt::format("rank=\"{}\",node=\"{}\"", source.rank, source.node);
+std::vector<prometheus::ClientMetric::Label> labels_of(const RankSource& source) {
+  return {{"rank", std::to_string(source.rank)}, {"node", source.node}};
 }
 
 /// Returns R of /live.json?rank=R.
@@ -151,14 +71,6 @@ std::optional<int> rank_of(std::string_view target) {
 }
 
 }  // namespace
-
-std::string merged_page(const std::vector<RankPage>& pages) {
-  std::map<std::string, std::string> text_of;
-  for (const RankPage& page : pages) add_page(page, &text_of);
-  std::string all;
-  for (const auto& [name, text] : text_of) all += text;
-  return all;
-}
 
 int rank_that_shows(const RankSource& source, const std::vector<RankSource>& ranks) {
   if (source.is_scraped) return source.rank;
@@ -190,7 +102,7 @@ class RankPages::Impl {
     if (!io_) return;
     io_->stop();
     thread_.join();
-    waiting_.clear();
+    for (Answer& answer : answers_) answer.waiting.clear();
     stays_.reset();
     io_.reset();
   }
@@ -207,7 +119,8 @@ class RankPages::Impl {
     knows_others_ = true;
   }
 
-  bool ask(std::string_view target, const Reply& reply) {
+  bool ask(const HttpRequest& request, const Reply& reply) {
+    const std::string_view target = request.target;
     // Before gather_from() this process answers only for itself.
     if (!knows_others_) return false;
     if (const std::optional<int> rank = rank_of(target)) {
@@ -216,11 +129,21 @@ class RankPages::Impl {
     }
     if (target.substr(0, target.find('?')) != kMetricsRoute || !means_process(target, process_))
       return false;
-    boost::asio::post(*io_, [this, reply] { gather(reply); });
+    boost::asio::post(*io_, [this, reply, format = wanted_format(request.accept)] {
+      gather(&answers_[static_cast<size_t>(format)], reply);
+    });
     return true;
   }
 
  private:
+  /// Answer in one format that waits for the ranks' pages.
+  struct Answer {
+    PageFormat format;
+    std::vector<Reply> waiting = {};  ///< replies that get it
+    std::vector<std::optional<std::string>> pages = {};
+    size_t next = 0, num_open = 0;
+  };
+
   /// Runs the thread. An exception in one answer is logged; the next answers are still made.
   void run() {
     while (!io_->stopped()) {
@@ -238,7 +161,8 @@ class RankPages::Impl {
     const auto found = std::find_if(others_.begin(), others_.end(),
                                     [=](const RankSource& other) { return other.rank == rank; });
     if (found == others_.end()) return reply({404, "text/plain; charset=utf-8", "no such rank\n"});
-    fetch_page(*io_, {found->address, std::string(kLiveDataRoute), token_},
+    fetch_page(*io_,
+               {.address = found->address, .target = std::string(kLiveDataRoute), .token = token_},
                [reply, answer = std::move(answer)](std::optional<std::string> text) mutable {
                  if (!text) answer.status = 504;
                  answer.body = text ? std::move(*text) : "{}";
@@ -246,44 +170,49 @@ class RankPages::Impl {
                });
   }
 
-  /// Adds a reply to the current answer. Requests during a collection share its result, so many
-  /// readers cost the ranks no more than one.
-  void gather(const Reply& reply) {
-    waiting_.push_back(reply);
-    if (waiting_.size() > 1) return;
+  /// Adds a reply to an answer. Requests during a collection share its result, so many readers cost
+  /// the ranks no more than one.
+  void gather(Answer* answer, const Reply& reply) {
+    answer->waiting.push_back(reply);
+    if (answer->waiting.size() > 1) return;
     // A rank that does not answer keeps nullopt and is counted as missing.
-    texts_.assign(others_.size(), std::nullopt);
-    next_ = 0;
-    num_open_ = 0;
-    ask_next();
+    answer->pages.assign(others_.size(), std::nullopt);
+    answer->next = 0;
+    answer->num_open = 0;
+    ask_next(answer);
   }
 
-  void ask_next() {
-    while (next_ < others_.size() && num_open_ < kMostAtOnce) {
-      ++num_open_;
-      const size_t which = next_++;
-      fetch_page(*io_, {others_[which].address, std::string(kMetricsRoute), token_},
-                 [this, which](std::optional<std::string> text) {
-                   texts_[which] = std::move(text);
-                   --num_open_;
+  void ask_next(Answer* answer) {
+    while (answer->next < others_.size() && answer->num_open < kMostAtOnce) {
+      ++answer->num_open;
+      const size_t which = answer->next++;
+      fetch_page(*io_,
+                 {.address = others_[which].address,
+                  .target = std::string(kMetricsRoute),
+                  .token = token_,
+                  .accept = content_type(answer->format)},
+                 [this, answer, which](std::optional<std::string> page) {
+                   answer->pages[which] = std::move(page);
+                   --answer->num_open;
                    // Posted, so that many fast answers do not nest.
-                   boost::asio::post(*io_, [this] { ask_next(); });
+                   boost::asio::post(*io_, [this, answer] { ask_next(answer); });
                  });
     }
-    if (num_open_ == 0 && !waiting_.empty()) answer_all();
+    if (answer->num_open == 0 && !answer->waiting.empty()) answer_all(answer);
   }
 
   /// Sends the merged page. This process' own page is generated last: its counter then includes
   /// this answer, and the gauge of missing ranks describes it.
-  void answer_all() {
-    note_missing_(static_cast<int>(std::count(texts_.begin(), texts_.end(), std::nullopt)));
-    const std::vector<Reply> replies = std::exchange(waiting_, {});
-    HttpResponse answer = own_(kMetricsRoute);
-    std::vector<RankPage> pages{{labels_of(self_), std::move(answer.body)}};
+  void answer_all(Answer* answer) {
+    auto& found = answer->pages;
+    note_missing_(static_cast<int>(std::count(found.begin(), found.end(), std::nullopt)));
+    const std::vector<Reply> replies = std::exchange(answer->waiting, {});
+    HttpResponse response = own_({kMetricsRoute, content_type(answer->format)});
+    std::vector<RankPage> pages{{labels_of(self_), std::move(response.body)}};
     for (size_t i = 0; i < others_.size(); ++i)
-      if (texts_[i]) pages.push_back({labels_of(others_[i]), std::move(*texts_[i])});
-    answer.body = merged_page(pages);
-    for (const Reply& reply : replies) reply(answer);
+      if (found[i]) pages.push_back({labels_of(others_[i]), std::move(*found[i])});
+    response.body = merged_page(answer->format, pages);
+    for (const Reply& reply : replies) reply(response);
   }
 
   const HttpHandler own_;
@@ -292,9 +221,8 @@ class RankPages::Impl {
   RankSource self_;
   std::vector<RankSource> others_;
   std::string token_;
-  std::vector<Reply> waiting_;  ///< replies that get the current answer
-  std::vector<std::optional<std::string>> texts_;
-  size_t next_ = 0, num_open_ = 0;
+  std::array<Answer, kNumPageFormats> answers_{
+      Answer{PageFormat::kText}, Answer{PageFormat::kOpenMetrics}, Answer{PageFormat::kProtobuf}};
 
   std::string process_;
   std::atomic<bool> knows_others_ = false;
@@ -312,8 +240,8 @@ void RankPages::gather_from(RankSource own, std::vector<RankSource> others, std:
   impl_->gather_from(std::move(own), std::move(others), std::move(token));
 }
 
-bool RankPages::ask(std::string_view target, const Reply& reply) {
-  return impl_->ask(target, reply);
+bool RankPages::ask(const HttpRequest& request, const Reply& reply) {
+  return impl_->ask(request, reply);
 }
 
 void RankPages::stop() { impl_->stop(); }

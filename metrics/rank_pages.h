@@ -37,17 +37,6 @@ class TargetsFile {
   const std::filesystem::path path_;
 };
 
-/// Answer of one rank.
-struct RankPage {
-  std::string labels;  ///< added to each of its series: rank="1",node="n1"
-  std::string text;    ///< Prometheus' text format 0.0.4
-};
-
-/// Merges several pages into one. Each family occurs once, with help and type of the first page
-/// that has it. Series keep the order of the pages. A label that a series already has is not added
-/// again.
-std::string merged_page(const std::vector<RankPage>& pages);
-
 /// Rank and the address of its page.
 struct RankSource {
   int rank = 0;
@@ -79,7 +68,7 @@ class RankPages final : public LaterHandler {
   /// Sets the ranks to request. `token` grants access to their pages; `own.address` is not used.
   void gather_from(RankSource own, std::vector<RankSource> others, std::string token);
 
-  bool ask(std::string_view target, const Reply& reply) override;
+  bool ask(const HttpRequest& request, const Reply& reply) override;
   void stop() override;
 
  private:

@@ -15,7 +15,7 @@
 
 #include "metrics/series_table.h"
 
-/// Helpers that build series and format pages. Outside this module only tests and benchmarks
+/// Helpers that build series. Outside this module only tests and benchmarks
 /// include them.
 namespace lockstep::metrics {
 
@@ -94,10 +94,5 @@ prometheus::MetricFamily family_of(const char* name, double value);
 /// Returns the process_* series of every Prometheus client library, read from /proc/self at each
 /// call. If a file cannot be read, its series are absent.
 std::vector<prometheus::MetricFamily> process_families();
-
-/// Formats families in Prometheus' text format 0.0.4, in the given order. Numbers have the fewest
-/// digits that distinguish them. Equal to prometheus::TextSerializer, but faster, and with newlines
-/// in help texts escaped.
-std::string page_text(const std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace lockstep::metrics

@@ -24,14 +24,19 @@ std::string quoted(std::string_view labels) {
   return labels.empty() ? "" : text + "`";
 }
 
+const char* remark_on(SeriesInfo::Presence presence) {
+  return presence == SeriesInfo::kLate     ? "; late"
+         : presence == SeriesInfo::kNative ? "; protobuf only"
+                                           : "";
+}
+
 /// Adds a line of the Markdown table for each row.
 void add_rows(std::span<const SeriesInfo> rows, std::string* text) {
   for (const SeriesInfo& row : rows) {
     std::string_view help = row.help;
     help.remove_suffix(1);  // the full stop
-    *text +=
-        fmt::format("| `{}` | {} | {} | {} | {}{} |\n", row.name, kind_name(row.kind), row.unit,
-                    quoted(row.labels), help, row.presence == SeriesInfo::kLate ? "; late" : "");
+    *text += fmt::format("| `{}` | {} | {} | {} | {}{} |\n", row.name, kind_name(row.kind),
+                         row.unit, quoted(row.labels), help, remark_on(row.presence));
   }
 }
 
@@ -77,6 +82,8 @@ constexpr SeriesInfo kRankSeries[] = {
      "Duration of a step; 13 bounds, 1 ms to 60 s."},
     {"lockstep_step_phase_seconds_total", kCounter, "s", "phase", kAlways,
      "Step time by phase: data, forward, backward, allreduce, optimizer, modifier, other."},
+    {"lockstep_data_wait_duration_seconds", kHistogram, "s", "", kNative,
+     "Time of a step's phase data; 0.1 ms to 10 s."},
     {"lockstep_allreduce_bytes_total", kCounter, "bytes", "", kAlways, "All-reduce payload."},
     {"lockstep_allreduce_saved_bytes_total", kCounter, "bytes", "", kAlways,
      "Payload saved by packing and bf16, relative to dense float32 gradients."},

@@ -11,7 +11,8 @@ struct SeriesInfo {
   enum Kind { kGauge, kCounter, kHistogram };
   enum Presence {
     kAlways,
-    kLate,  ///< absent until its first value is known, or if there is none
+    kLate,    ///< absent until its first value is known, or if there is none
+    kNative,  ///< a histogram that only the protobuf format shows
   };
 
   const char* name;  ///< "lockstep_steps_total"

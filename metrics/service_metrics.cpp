@@ -1,5 +1,6 @@
 #include "metrics/service_metrics.h"
 
+#include "metrics/page_formats.h"
 #include "metrics/series.h"
 
 // Pages of an inference and of a server of jobs. The registry of an inference is created for each
@@ -11,7 +12,7 @@ namespace {
 std::string page_of(const prometheus::Registry& registry) {
   auto families = registry.Collect();
   for (auto& family : process_families()) families.push_back(std::move(family));
-  return page_text(families);
+  return page_in(PageFormat::kText, {std::move(families)});
 }
 
 }  // namespace

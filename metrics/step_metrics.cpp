@@ -97,6 +97,11 @@ StepSeries::StepSeries(prometheus::Registry& registry, bool is_root,
     : series_(std::make_unique<Series>()) {
   for (const StepMetric* metric : table.rows()) {
     if (metric->scope == StepMetric::kRun && !is_root) continue;
+    // The registry does not know the names of histograms (NativeHistogram).
+    for (const auto rows : {rank_series(), run_series()})
+      for (const SeriesInfo& info : rows)
+        if (info.kind == SeriesInfo::kHistogram && metric->name == info.name)
+          throw Error(ExitCode::kConfig, "metrics", metric->name + ": the name is in use");
     try {
       series_->add(registry, *metric);
     } catch (const std::exception& error) {  // the Prometheus library throws its own types

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "metrics/goodput.h"
+#include "metrics/native_histogram.h"
 #include "metrics/series.h"
 #include "metrics/step_metrics.h"
 
@@ -30,18 +31,15 @@ inline constexpr std::array kSignals = {
 };
 
 // Histogram bounds. Each bound is a series, so there are few, denser where values are likely.
-inline const prometheus::Histogram::BucketBoundaries kStepBounds_s{
-    0.001, 0.0025, 0.006, 0.015, 0.04, 0.1, 0.25, 0.6, 1.5, 4, 10, 25, 60},
+inline const std::vector<double> kStepBounds_s{0.001, 0.0025, 0.006, 0.015, 0.04, 0.1, 0.25,
+                                               0.6,   1.5,    4,     10,    25,   60},
     kAllreduceBounds_s{0.0001, 0.0005, 0.002, 0.01, 0.05, 0.5, 10},
     kSaveBounds_s{0.1, 0.5, 2, 10, 60, 300, 1800};
 
 /// Series of every rank.
 struct RankSeries {
   RankSeries(prometheus::Registry& r, const RunFacts& facts)
-      : step_duration(histogram_family(r, "lockstep_step_duration_seconds").Add({}, kStepBounds_s)),
-        allreduce_duration(
-            histogram_family(r, "lockstep_allreduce_duration_seconds").Add({}, kAllreduceBounds_s)),
-        stall(counter(r, "lockstep_checkpoint_stall_seconds_total")),
+      : stall(counter(r, "lockstep_checkpoint_stall_seconds_total")),
         written_bytes(counter(r, "lockstep_checkpoint_written_bytes_total")),
         agreement_checks(counter(r, "lockstep_agreement_checks_total")),
         agreement_seconds(counter(r, "lockstep_agreement_seconds_total")),
@@ -62,7 +60,8 @@ struct RankSeries {
       phases.push_back(&phase_seconds.Add({{"phase", name}}));
   }
 
-  prometheus::Histogram &step_duration, &allreduce_duration;
+  NativeHistogram step_duration{kStepBounds_s}, allreduce_duration{kAllreduceBounds_s},
+      data_wait{kAllreduceBounds_s};
   std::vector<prometheus::Counter*> phases;  // by kPhases, so that a step needs no look-up
   prometheus::Counter &stall, &written_bytes;
   prometheus::Counter &agreement_checks, &agreement_seconds;
@@ -88,8 +87,6 @@ struct RunSeries {
         export_failures(counter(r, "lockstep_export_failures_total")),
         saves(counter(r, "lockstep_checkpoint_saves_total")),
         save_failures(counter(r, "lockstep_checkpoint_save_failures_total")),
-        save_duration(histogram_family(r, "lockstep_checkpoint_save_duration_seconds")
-                          .Add({}, kSaveBounds_s)),
         save_interval(r, "lockstep_checkpoint_interval_seconds"),
         save_interval_steps(r, "lockstep_checkpoint_interval_steps"),
         last_commit(r, "lockstep_checkpoint_last_success_timestamp_seconds"),
@@ -130,7 +127,7 @@ struct RunSeries {
   CappedGauges validation_classes, kpis;
   prometheus::Counter &skipped_validations, &exports, &export_failures;
   prometheus::Counter &saves, &save_failures;
-  prometheus::Histogram& save_duration;
+  NativeHistogram save_duration{kSaveBounds_s};
   OptionalGauge save_interval, save_interval_steps, last_commit, last_saved_step, free_bytes;
   prometheus::Counter &restores, &damaged_saves;
   OptionalGauge restore_duration, takeover, goodput;
@@ -174,6 +171,14 @@ std::vector<MetricFamily> gpu_use_families(const GpuUse& use) {
           family("lockstep_gpu_memory_reserved_bytes", use.reserved_bytes),
           family("lockstep_gpu_memory_peak_bytes", use.peak_bytes),
           family("lockstep_gpu_ooms_total", use.num_ooms)};
+}
+
+/// Adds a histogram, which the registry does not hold, to a page.
+void add_histogram(const char* name, const NativeHistogram& histogram, PageContent* content) {
+  HistogramSample& sample = content->histograms[name] = histogram.collect();
+  MetricFamily& family = content->families.emplace_back(
+      MetricFamily{name, series_info(name).help, prometheus::MetricType::Histogram, {}});
+  family.metric.emplace_back().histogram = sample.classic;
 }
 
 /// Sorts families and label sets, so that pages are stable for readers.
@@ -248,9 +253,10 @@ void TrainingMetrics::set_state(RunState state) {
 
 void TrainingMetrics::record_step(const StepSample& sample) {
   step_->record(sample);
-  rank_->step_duration.Observe(sample.duration_s);
+  rank_->step_duration.observe(sample.duration_s, sample.step);
+  rank_->data_wait.observe(sample.phases.data, sample.step);
   for (const double seconds : sample.allreduce_s_by_bucket)
-    rank_->allreduce_duration.Observe(seconds);
+    rank_->allreduce_duration.observe(seconds, sample.step);
   for (size_t i = 0; i < kPhases.size(); ++i)
     rank_->phases[i]->Increment(sample.phases.*kPhases[i].second);
   if (!run_) return;
@@ -312,7 +318,7 @@ void TrainingMetrics::record_save(const SaveSample& sample) {
     run_->save_failures.Increment();
     return;
   }
-  run_->save_duration.Observe(sample.duration_s);
+  run_->save_duration.observe(sample.duration_s, sample.step);
   run_->last_commit.set(unix_time_s());
   run_->last_saved_step.set(static_cast<double>(sample.step));
 }
@@ -388,8 +394,16 @@ void TrainingMetrics::set_gpu_use(std::function<GpuUse()> gpu_use) {
   gpu_use_ = std::move(gpu_use);
 }
 
-std::vector<MetricFamily> TrainingMetrics::families() const {
-  std::vector<MetricFamily> all = registry_->Collect();
+PageContent TrainingMetrics::content(PageFormat format) const {
+  PageContent content{registry_->Collect()};
+  std::vector<MetricFamily>& all = content.families;
+  add_histogram("lockstep_step_duration_seconds", rank_->step_duration, &content);
+  add_histogram("lockstep_allreduce_duration_seconds", rank_->allreduce_duration, &content);
+  // Its classic buckets would be ten more series of each rank on a page without native ones.
+  if (format == PageFormat::kProtobuf)
+    add_histogram("lockstep_data_wait_duration_seconds", rank_->data_wait, &content);
+  if (run_)
+    add_histogram("lockstep_checkpoint_save_duration_seconds", run_->save_duration, &content);
   all.push_back(log_lines());
   all.push_back(family_of("lockstep_log_lost_lines_total", static_cast<double>(log::num_lost())));
   for (MetricFamily& family : process_families()) all.push_back(std::move(family));
@@ -397,24 +411,28 @@ std::vector<MetricFamily> TrainingMetrics::families() const {
   if (gpu_use_)
     for (MetricFamily& family : gpu_use_families(gpu_use_())) all.push_back(std::move(family));
   sort_for_readers(&all);
-  return all;
+  return content;
 }
 
-std::string TrainingMetrics::page() const { return page_text(families()); }
+std::string TrainingMetrics::page(PageFormat format) const {
+  return page_in(format, content(format));
+}
 
 std::string TrainingMetrics::result() const {
-  std::vector<MetricFamily> all = families();
+  PageContent content = this->content(PageFormat::kText);
+  std::vector<MetricFamily>& all = content.families;
   std::erase_if(all, [](const MetricFamily& family) { return !is_run_series(family.name); });
   // The text file collector of node exporter has many runs on one page.
   for (MetricFamily& family : all)
     for (prometheus::ClientMetric& metric : family.metric)
       if (family.name != kRunInfo) metric.label.push_back({"run", live_->facts.run_name});
-  return page_text(all);
+  return page_in(PageFormat::kText, content);
 }
 
 std::string TrainingMetrics::live() const {
   const std::lock_guard lock(live_->mutex);
-  return live_json(live_->facts, families(), live_->history.points(), live_->ranks, unix_time_s());
+  return live_json(live_->facts, content(PageFormat::kText).families, live_->history.points(),
+                   live_->ranks, unix_time_s());
 }
 
 }  // namespace lockstep::metrics

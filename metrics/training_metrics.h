@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "metrics/live_page.h"
+#include "metrics/page_formats.h"
 #include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
 
 namespace prometheus {
 class Registry;
-struct MetricFamily;
 }  // namespace prometheus
 
 /// All series and pages of a training process, with those of its GPU.
@@ -54,8 +54,8 @@ struct RunSeries;
 /// value is known (loss before the first step).
 ///
 /// Threads: record_* and set_* from one thread (the trainer's); record_signal, page() and live()
-/// from any. record_step takes about a microsecond: atomics and one uncontended lock of a
-/// histogram, no allocation, no look-up.
+/// from any. record_step takes about a microsecond: atomics, and for each histogram an uncontended
+/// lock and a look-up.
 class TrainingMetrics {
  public:
   /// Registers the series. Throws Error(kBug) if two modifiers have one name, Error(kConfig) for a
@@ -101,9 +101,8 @@ class TrainingMetrics {
   /// Returns the registry, for parts of this module that add series.
   prometheus::Registry& registry() { return *registry_; }
 
-  /// Returns all series, with process and log counts, in Prometheus' text format 0.0.4. Families
-  /// are sorted by name.
-  std::string page() const;
+  /// Returns all series, with process and log counts. Families are sorted by name.
+  std::string page(PageFormat format = PageFormat::kText) const;
 
   /// Returns only the run's series, each with the label `run`. Kept after the run has ended.
   std::string result() const;
@@ -117,7 +116,7 @@ class TrainingMetrics {
  private:
   struct Live;
 
-  std::vector<prometheus::MetricFamily> families() const;
+  PageContent content(PageFormat format) const;
   void record_point(const StepSample& sample);
   void add_run_series(const RunFacts& facts);
 

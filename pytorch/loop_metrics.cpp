@@ -63,7 +63,7 @@ LoopMetrics::LoopMetrics(TrainingLoop& loop, const PageOptions& options)
       series_(facts_of(loop, options, hosts_N_)),
       recorder_(recorder_options(loop, options), loop.recipe(), series_, health_),
       exposition_({.process = process_}, health_,
-                  {.metrics = [this] { return series_.page(); },
+                  {.metrics = [this](metrics::PageFormat format) { return series_.page(format); },
                    .live = [this] { return series_.live(); }}),
       answers_(series_.registry()),
       recorded_step_(loop.step()) {
@@ -88,7 +88,8 @@ void LoopMetrics::listen(const PageOptions& options) {
       .fall_back_to_any_port = true};
   http.access.token_file = options.token_file;
   server_.emplace(
-      http, [this](std::string_view target) { return exposition_.handle(target); }, &answers_);
+      http, [this](const metrics::HttpRequest& request) { return exposition_.handle(request); },
+      &answers_);
   log::info("metrics", fmt::format("{}/metrics", server_->origin()));
 }
 

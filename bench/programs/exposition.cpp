@@ -27,6 +27,7 @@
 #include "base/error.h"
 #include "bench/programs/pairs.h"
 #include "metrics/http/http_server.h"
+#include "metrics/page_formats.h"
 #include "metrics/series.h"
 
 namespace lockstep::bench {
@@ -49,7 +50,7 @@ std::shared_ptr<prometheus::Registry> registry_of(int num_series) {
 }
 
 std::string text_of(const prometheus::Registry& registry) {
-  return metrics::page_text(registry.Collect());
+  return metrics::page_in(metrics::PageFormat::kText, {registry.Collect()});
 }
 
 std::string scrape(uint16_t port) {

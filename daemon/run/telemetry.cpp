@@ -108,7 +108,7 @@ Telemetry::Telemetry(const RunConfig& config, const dist::ProcessInfo& process,
                    .step_limit_s = config.metrics.step_limit_s,
                    .process = process_},
                   health_,
-                  {.metrics = [this] { return metrics_.page(); },
+                  {.metrics = [this](metrics::PageFormat format) { return metrics_.page(format); },
                    .live = [this] { return metrics_.live(); }}) {
   // One secret for all ranks: they fetch pages from each other.
   if (config.metrics.gathers(process.world_size))
@@ -258,8 +258,9 @@ void Telemetry::listen(const RunConfig& config, const dist::ProcessInfo& process
     options.post = [this](std::string_view target) { return control_->post(target); };
   }
   if (config.metrics.gathers(process.world_size)) {
-    others_.emplace([this](std::string_view target) { return exposition_.handle(target); },
-                    [this](int num_ranks) { http_metrics_->set_missing_ranks(num_ranks); });
+    others_.emplace(
+        [this](const metrics::HttpRequest& request) { return exposition_.handle(request); },
+        [this](int num_ranks) { http_metrics_->set_missing_ranks(num_ranks); });
     options.later = &*others_;
   }
   serve(options);
@@ -278,9 +279,10 @@ void Telemetry::serve(const metrics::HttpOptions& options) {
       control_log_ ? static_cast<metrics::HttpObserver*>(&*control_log_) : &*http_metrics_;
   server_.emplace(
       options,
-      [this, api](std::string_view target) {
-        return api != nullptr && target.starts_with(kControlRoute) ? api->get(target)
-                                                                   : exposition_.handle(target);
+      [this, api](const metrics::HttpRequest& request) {
+        return api != nullptr && request.target.starts_with(kControlRoute)
+                   ? api->get(request)
+                   : exposition_.handle(request);
       },
       observer);
 }

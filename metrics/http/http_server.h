@@ -19,9 +19,20 @@ struct HttpResponse {
   std::string readable_from = {};  ///< origin whose pages may read this too: "http://n1:9464"
 };
 
-/// Answers a GET for `target` (path and query as sent). Runs on the server's thread, one call at a
-/// time, and should take milliseconds. An exception becomes a plain 500.
-using HttpHandler = std::function<HttpResponse(std::string_view target)>;
+/// Request to a handler. Converts from and to its target, since most handlers need no more.
+struct HttpRequest {
+  HttpRequest(std::string_view target_sent, std::string_view accept_sent = {})
+      : target(target_sent), accept(accept_sent) {}
+  HttpRequest(const char* target_sent) : target(target_sent) {}
+  operator std::string_view() const { return target; }
+
+  std::string_view target;  ///< path and query as sent
+  std::string_view accept;  ///< the header Accept; empty if absent
+};
+
+/// Answers a GET. Runs on the server's thread, one call at a time, and should take milliseconds. An
+/// exception becomes a plain 500.
+using HttpHandler = std::function<HttpResponse(const HttpRequest& request)>;
 
 /// Receives an answer, once, on any thread.
 using Reply = std::function<void(HttpResponse)>;
@@ -30,9 +41,9 @@ using Reply = std::function<void(HttpResponse)>;
 class LaterHandler {
  public:
   virtual ~LaterHandler() = default;
-  /// Returns true if it answers `target`, now or later. Otherwise the server's HttpHandler answers.
+  /// Returns true if it answers, now or later. Otherwise the server's HttpHandler answers.
   /// Runs on the server's thread.
-  virtual bool ask(std::string_view target, const Reply& reply) = 0;
+  virtual bool ask(const HttpRequest& request, const Reply& reply) = 0;
   /// Ends the answers: no reply is called or kept afterwards, and ask() is not called again.
   virtual void stop() = 0;
 };

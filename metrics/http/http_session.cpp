@@ -228,9 +228,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     const bool is_post = parser_->get().method() == http::verb::post;
     HttpResponse response;
     try {
-      if (!is_post && is_answered_later(target())) return;
+      const HttpRequest request(target(), text_of("Accept"));
+      if (!is_post && is_answered_later(request)) return;
       const HttpHandler& handler = is_post ? shared_.options.post : shared_.handler;
-      response = handler(target());
+      response = handler(request);
     } catch (const std::exception& fault) {
       log::error("metrics", fmt::format("an HTTP request failed: {}", fault.what()));
       response = plain(500, "this page could not be created; see the log\n");
@@ -238,10 +239,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     write(std::move(response), parser_->keep_alive());
   }
 
-  bool is_answered_later(std::string_view target) {
+  bool is_answered_later(const HttpRequest& request) {
     if (shared_.options.later == nullptr) return false;
     timed_socket().expires_never();  // until the reply, which no client can delay
-    return shared_.options.later->ask(target, [self = shared_from_this()](HttpResponse response) {
+    return shared_.options.later->ask(request, [self = shared_from_this()](HttpResponse response) {
       boost::asio::post(self->stream_.get_executor(),
                         [self, response = std::move(response)]() mutable {
                           self->write(std::move(response), self->parser_->keep_alive());
@@ -296,7 +297,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   /// Compresses the body if the client accepts gzip.
   void pack(std::string* body) {
-    message_->set(http::field::vary, "Accept-Encoding");
+    message_->set(http::field::vary, "Accept, Accept-Encoding");
     const auto asked = parser_->get()[http::field::accept_encoding];
     if (!accepts_gzip({asked.data(), asked.size()})) return;
     *body = gzipped(*body);

@@ -38,8 +38,8 @@ class Fetch : public std::enable_shared_from_this<Fetch> {
         limit_(request.time_limit),
         done_(std::move(done)),
         message_(fmt::format("GET {} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n"
-                             "Connection: close\r\n\r\n",
-                             request.target, request.address, request.token)) {
+                             "Accept: {}\r\nConnection: close\r\n\r\n",
+                             request.target, request.address, request.token, request.accept)) {
     parser_.body_limit(kPageLimitBytes);
   }
 

@@ -14,6 +14,7 @@ struct PageRequest {
   std::string target;   ///< "/metrics"
   std::string token;    ///< for the header Authorization
   std::chrono::milliseconds time_limit{2000};
+  std::string accept = "*/*";
 };
 
 /// Requests a page with one GET on a new connection. `done` gets its text, or nullopt without a 200

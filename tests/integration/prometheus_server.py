@@ -33,8 +33,8 @@ def shortened(rules):
 class Prometheus:
     """Runs in `folder` until stop(); scrapes what the file or the page `targets` lists, four times a second."""
 
-    def __init__(self, folder, targets, scrape=""):
-        """`scrape`: further keys of the scrape's configuration, in one line."""
+    def __init__(self, folder, targets, scrape="", flags=()):
+        """`scrape`: further keys of the scrape's configuration, in one line. `flags`: further ones of the program."""
         is_page = str(targets).startswith("http:")
         found_by = f"http_sd_configs: [{{url: '{targets}'" if is_page else f"file_sd_configs: [{{files: ['{targets}']"
         if not PROGRAM.exists():
@@ -47,7 +47,7 @@ class Prometheus:
         self.log = folder / "log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                                             f"--web.listen-address={self.address}", "--log.level=warn"], stdout=log, stderr=log)
+                                             f"--web.listen-address={self.address}", "--log.level=warn", *flags], stdout=log, stderr=log)
 
     def stop(self):
         self.process.kill()

@@ -24,7 +24,7 @@ class ExpositionTest : public ::testing::Test {
   Health health{start};
   Exposition pages{{.turn_limit_s = 10, .step_limit_s = 20, .process = "a1b2"},
                    health,
-                   {.metrics = [] { return std::string("lockstep_step 1\n"); },
+                   {.metrics = [](PageFormat) { return std::string("lockstep_step 1\n"); },
                     .live = [] { return std::string("{}\n"); }}};
 };
 

@@ -61,7 +61,8 @@ TEST(PageFetch, AsksWithTheToken) {
   Peer peer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na 1");
   EXPECT_EQ(fetch(peer), "a 1");
   EXPECT_EQ(peer.request(), "GET /metrics HTTP/1.1\r\nHost: " + peer.address() +
-                                "\r\nAuthorization: Bearer secret\r\nConnection: close\r\n\r\n");
+                                "\r\nAuthorization: Bearer secret\r\nAccept: */*\r\n"
+                                "Connection: close\r\n\r\n");
 }
 
 TEST(PageFetch, TakesAPageHoweverItsEndIsTold) {

@@ -1,20 +1,25 @@
-#include "metrics/series.h"
+#include "metrics/page_formats.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <random>
 #include <sstream>
 #include <utility>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
 namespace lockstep::metrics {
-namespace page_text_test {
+namespace page_formats_test {
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kValues[] = {0,
@@ -83,7 +88,7 @@ TEST(PageText, SaysWhatTheLibrarySays) {
     all.push_back(family("e", MetricType::Summary));
     all.back().metric.push_back(metric);
   }
-  EXPECT_EQ(lines_of(page_text(all)), lines_of(by_the_library(all)));
+  EXPECT_EQ(lines_of(page_in(PageFormat::kText, {all})), lines_of(by_the_library(all)));
 }
 
 TEST(PageText, WritesWhatPeopleRead) {
@@ -96,10 +101,109 @@ TEST(PageText, WritesWhatPeopleRead) {
   gauge.metric[3].gauge.value = 2;
   gauge.metric[3].timestamp_ms = 1234;
   EXPECT_EQ(
-      page_text({gauge}),
+      page_in(PageFormat::kText, {{gauge}}),
       "# HELP g a \\\\ b\\nc \"d\"\n# TYPE g gauge\ng 0.1\ng 1000000\ng{x=\"\"} NaN\ng 2 1234\n");
-  EXPECT_EQ(page_text({}), "");
+  EXPECT_EQ(page_in(PageFormat::kText, {}), "");
 }
 
-}  // namespace page_text_test
+TEST(PageFormats, TheClientsPreferenceDecides) {
+  const std::string protobuf =
+      "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+  const std::string open = "application/openmetrics-text;version=1.0.0";
+  const std::pair<std::string, PageFormat> cases[] = {
+      {"", PageFormat::kText},
+      {"*/*", PageFormat::kText},
+      {"text/html,application/xhtml+xml,*/*;q=0.8", PageFormat::kText},
+      {"image/png", PageFormat::kText},
+      {open, PageFormat::kOpenMetrics},
+      {"application/openmetrics-text", PageFormat::kOpenMetrics},
+      {"APPLICATION/OpenMetrics-Text ; Version=0.0.1", PageFormat::kOpenMetrics},
+      {"application/openmetrics-text;version=2.0.0", PageFormat::kText},
+      {"application/openmetrics-text;version=2.0.0," + open + ";q=0.1", PageFormat::kOpenMetrics},
+      {protobuf, PageFormat::kProtobuf},
+      {"application/vnd.google.protobuf;proto=\"io.prometheus.client.MetricFamily\";"
+       "encoding=\"delimited\"",
+       PageFormat::kProtobuf},
+      {"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
+       PageFormat::kText},
+      {"application/vnd.google.protobuf;proto=another.Message;encoding=delimited",
+       PageFormat::kText},
+      // What Prometheus sends, with and without native histograms.
+      {protobuf + "," + open + ";q=0.8," +
+           "application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,"
+           "*/*;q=0.1",
+       PageFormat::kProtobuf},
+      {open + ";escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4," +
+           "text/plain;version=1.0.0;q=0.3,text/plain;version=0.0.4;q=0.2,/;q=0.1",
+       PageFormat::kOpenMetrics},
+      {"text/plain;q=0.9, " + open + ";q=0.8", PageFormat::kText},
+      {"text/plain;q=0.8," + open + ";q=0.9," + protobuf + ";q=0", PageFormat::kOpenMetrics},
+      {protobuf + ";q=0", PageFormat::kText},
+      {open + ";q=nonsense", PageFormat::kText},
+      {open + ";q=nan, text/plain;q=0.1", PageFormat::kText},
+      {"text/plain;q=7," + open, PageFormat::kText},
+      {"text/plain," + open, PageFormat::kText},  // equal: the first
+      {",,;;=;q=,", PageFormat::kText},
+  };
+  for (const auto& [accept, format] : cases) EXPECT_EQ(wanted_format(accept), format) << accept;
+  for (const PageFormat format :
+       {PageFormat::kText, PageFormat::kOpenMetrics, PageFormat::kProtobuf})
+    EXPECT_EQ(wanted_format(content_type(format)), format);
+}
+
+/// Content with one histogram of these bounds.
+PageContent content_of(const NativeHistogram& histogram) {
+  PageContent content{{family("d_seconds", MetricType::Histogram)}};
+  content.histograms["d_seconds"] = histogram.collect();
+  content.families[0].metric.emplace_back().histogram = content.histograms["d_seconds"].classic;
+  return content;
+}
+
+TEST(PageFormats, OpenMetricsHasExemplarsAndItsOwnNames) {
+  NativeHistogram histogram({0.5, 2});
+  histogram.observe(0.25, 7);
+  histogram.observe(1.5);
+  PageContent content = content_of(histogram);
+  content.histograms["d_seconds"].exemplars[0]->time_s = 1760000000.25;
+  content.families.push_back(family("a_total", MetricType::Counter));
+  content.families.back().metric.resize(1);
+  content.families.push_back(family("odd", MetricType::Counter));
+  content.families.back().metric.resize(1);
+  content.families.back().metric[0].timestamp_ms = 1500;
+  EXPECT_EQ(page_in(PageFormat::kOpenMetrics, content),
+            "# HELP d_seconds Help of d_seconds.\n# TYPE d_seconds histogram\n"
+            "d_seconds_count 2\nd_seconds_sum 1.75\n"
+            "d_seconds_bucket{le=\"0.5\"} 1 # {step=\"7\"} 0.25 1760000000.250\n"
+            "d_seconds_bucket{le=\"2.0\"} 2\nd_seconds_bucket{le=\"+Inf\"} 2\n"
+            "# HELP a Help of a_total.\n# TYPE a counter\na_total 0\n"
+            "# HELP odd Help of odd.\n# TYPE odd unknown\nodd 0 1.500\n# EOF\n");
+  EXPECT_THAT(page_in(PageFormat::kText, content), Not(HasSubstr("step")));
+}
+
+TEST(PageFormats, NativeBucketsAreFewerBytesThanThirteenClassicOnes) {
+  std::mt19937 random(5);
+  for (const double spread : {0.05, 0.3, 1.0}) {
+    std::lognormal_distribution<double> step_s(-3, spread);
+    NativeHistogram native({});
+    NativeHistogram classic(
+        {0.001, 0.0025, 0.006, 0.015, 0.04, 0.1, 0.25, 0.6, 1.5, 4, 10, 25, 60});
+    for (int i = 0; i < 100000; ++i) {
+      const double value = step_s(random);
+      native.observe(value);
+      classic.observe(value);
+    }
+    PageContent without = content_of(classic);
+    without.histograms.clear();
+    const size_t num_native = page_in(PageFormat::kProtobuf, content_of(native)).size();
+    const size_t num_classic = page_in(PageFormat::kProtobuf, without).size();
+    const size_t num_text = page_in(PageFormat::kText, without).size();
+    std::printf(
+        "spread %.2f: %zu native buckets in %zu bytes; 13 classic ones in %zu, as text %zu\n",
+        spread, native.collect().positive.size(), num_native, num_classic, num_text);
+    EXPECT_LT(num_native, num_text);
+    EXPECT_LT(num_native, num_classic) << spread;
+  }
+}
+
+}  // namespace page_formats_test
 }  // namespace lockstep::metrics

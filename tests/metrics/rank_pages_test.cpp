@@ -77,6 +77,20 @@ TEST_F(RankPagesTest, OnePageHoldsTheSeriesOfAll) {
   EXPECT_THAT(tests::get(one.port(), "/metrics"), StartsWith("HTTP/1.1 401"));
 }
 
+TEST_F(RankPagesTest, EachReaderGetsTheFormatThatItAsksFor) {
+  const OtherRank one(1);
+  pages_.gather_from({.rank = 0, .node = "n0"}, {one.source()}, kToken);
+  tests::Connection reader(server_.address().port);
+  for (const char* accept : {"application/openmetrics-text", "text/plain", "*/*"}) {
+    reader.send(std::string("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: ") + accept +
+                "\r\n\r\n");
+    const std::string answer = reader.read_answer();
+    EXPECT_THAT(answer, HasSubstr("a{rank=\"0\",node=\"n0\"} 0\na{rank=\"1\",node=\"n1\"} 10\n"));
+    EXPECT_EQ(answer.ends_with("# EOF\n"), std::string(accept).starts_with("application"))
+        << answer;
+  }
+}
+
 TEST_F(RankPagesTest, APageForAnotherProcessIsLeftToTheServer) {
   const OtherRank one(1);
   pages_.gather_from({.rank = 0, .node = "n0", .process = "a1b2"}, {one.source()}, kToken);

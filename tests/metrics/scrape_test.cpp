@@ -41,12 +41,12 @@ class Scrape : public ::testing::Test {
   TrainingMetrics all{tests::some_facts()};
   HttpMetrics http{all.registry()};
   Health health;
-  const Exposition pages{
-      {},
-      health,
-      {.metrics = [this] { return all.page(); }, .live = [this] { return all.live(); }}};
+  const Exposition pages{{},
+                         health,
+                         {.metrics = [this](PageFormat format) { return all.page(format); },
+                          .live = [this] { return all.live(); }}};
   const HttpServer server{{.listen = {"127.0.0.1", 0}},
-                          [this](std::string_view target) { return pages.handle(target); },
+                          [this](const HttpRequest& request) { return pages.handle(request); },
                           &http};
 };
 

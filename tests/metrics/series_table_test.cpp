@@ -19,6 +19,7 @@ namespace series_table_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using tests::Page;
 using tests::page_of;
 using tests::record_everything;
@@ -28,6 +29,7 @@ using tests::some_facts;
 std::vector<SeriesInfo> rows_of(bool is_root) {
   std::vector<SeriesInfo> rows(rank_series().begin(), rank_series().end());
   if (is_root) rows.insert(rows.end(), run_series().begin(), run_series().end());
+  std::erase_if(rows, [](const SeriesInfo& row) { return row.presence == SeriesInfo::kNative; });
   return rows;
 }
 
@@ -77,6 +79,18 @@ TEST(SeriesTable, EverySeriesIsInTheTableAndEveryRowOnThePage) {
       EXPECT_EQ(labels[row.name], named) << row.name;
       EXPECT_THAT(row.help, testing::EndsWith(".")) << row.name;
     }
+  }
+}
+
+TEST(SeriesTable, TheProtobufPageHoldsMore) {
+  TrainingMetrics all(some_facts());
+  record_everything(&all);
+  const std::string page = all.page(PageFormat::kProtobuf);
+  for (const SeriesInfo& row : rank_series()) {
+    if (row.presence != SeriesInfo::kNative) continue;
+    EXPECT_THAT(page, HasSubstr(row.name));
+    EXPECT_THAT(all.page(), Not(HasSubstr(row.name)));
+    EXPECT_THAT(all.page(PageFormat::kOpenMetrics), Not(HasSubstr(row.name)));
   }
 }
 

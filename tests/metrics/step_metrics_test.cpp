@@ -66,7 +66,8 @@ TEST(StepMetrics, WhatIsEqualOnAllRanksComesFromRankZero) {
 }
 
 TEST(StepMetrics, ANameThatCannotBeIsRefusedWithTheName) {
-  for (const char* name : {"own loss", "1st", "own_samples_total"}) {
+  for (const char* name :
+       {"own loss", "1st", "own_samples_total", "lockstep_step_duration_seconds"}) {
     StepMetric bad = kLoss;
     bad.name = name;
     prometheus::Registry registry = strict_registry();

@@ -80,7 +80,7 @@ class Pages {
   Requests requests_{signals_};
   metrics::Health health_;
   const metrics::Exposition exposition_{
-      {}, health_, {.metrics = [] { return ""; }, .live = [] { return ""; }}};
+      {}, health_, {.metrics = [](metrics::PageFormat) { return ""; }, .live = [] { return ""; }}};
   ControlApi api_;
   std::unique_ptr<metrics::HttpServer> server_;
 };

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <prometheus/metric_family.h>
+
+#include "metrics/native_histogram.h"
+
+/// Formats of a page of metrics, and the choice among them.
+namespace lockstep::metrics {
+
+enum class PageFormat {
+  kText,         ///< Prometheus' text format 0.0.4, which every reader knows
+  kOpenMetrics,  ///< OpenMetrics 1.0.0: the same series, with exemplars
+  kProtobuf,     ///< Prometheus' protobuf format: also with native histograms
+};
+inline constexpr size_t kNumPageFormats = 3;
+
+/// Returns the format that a client prefers by its Accept header (RFC 9110, 12.5.1): the one with
+/// the highest q, of equal ones the first. Text if it names none of the three.
+PageFormat wanted_format(std::string_view accept);
+
+/// Returns the Content-Type of a page, which is also an Accept header that asks for it.
+const char* content_type(PageFormat format);
+
+/// Series of a page.
+struct PageContent {
+  std::vector<prometheus::MetricFamily> families;
+  /// Exemplars and native buckets, for which the families' type has no place, by the name of a
+  /// family with one series.
+  std::map<std::string, HistogramSample> histograms = {};
+};
+
+/// Formats families in the given order. In the text formats numbers have the fewest digits that
+/// distinguish them. kText is equal to prometheus::TextSerializer, but faster, and with newlines in
+/// help texts escaped. kProtobuf is a sequence of messages of page.proto, each after its length.
+std::string page_in(PageFormat format, const PageContent& content);
+
+/// Page of one rank.
+struct RankPage {
+  std::vector<prometheus::ClientMetric::Label> labels;  ///< added to each of its series
+  std::string content;
+};
+
+/// Merges several pages of one format into one. Each family occurs once, with help and type of the
+/// first page that has it. Series keep the order of the pages. A label that a series already has is
+/// not added again. Omits what it cannot read.
+std::string merged_page(PageFormat format, const std::vector<RankPage>& pages);
+
+}  // namespace lockstep::metrics
