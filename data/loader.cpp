@@ -178,7 +178,7 @@ Batch load(const Dataset& dataset, const GlobalBatch& global, int rank, int worl
   // Each rank reads only its own share, so no rank waits for the reads of another.
   Samples samples = mapped(dataset.get(indices, global.epoch),
                            [&](const at::Tensor& values) { return pinned_for(device, values); });
-  return {std::move(samples), num_samples, mine.begin};
+  return {std::move(samples), num_samples, mine.begin, rank};
 }
 
 }  // namespace
@@ -222,7 +222,7 @@ std::optional<Batch> Loader::next_unless(const std::function<bool()>& leaves) {
 Batch Loader::without_samples() {
   const auto num_samples = static_cast<int64_t>(sampler_.next().indices.size());
   return {no_samples(dataset_->spec()), num_samples,
-          shard_of(num_samples, rank_, world_size_).begin};
+          shard_of(num_samples, rank_, world_size_).begin, rank_};
 }
 
 std::optional<int64_t> Loader::num_ready() const {

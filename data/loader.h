@@ -17,6 +17,7 @@ struct Batch {
   Samples samples;                 ///< may be empty in an epoch's last batch
   int64_t global_num_samples = 0;  ///< over all ranks
   int64_t first_sample = 0;        ///< position of this rank's first sample in the global batch
+  int rank = 0;                    ///< whose part it is
 };
 
 /// Threads and read-ahead of a loader.

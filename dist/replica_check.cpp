@@ -36,16 +36,21 @@ std::string sides_text(const std::vector<std::string>& digest_texts) {
   return fmt::format("{} from {}", ranks_text(other), ranks_text(as_first));
 }
 
+/// Returns the first item in which two contiguous tensors differ; their number of items if none.
+int64_t first_difference(const at::Tensor& one, const at::Tensor& other) {
+  const auto* bytes = static_cast<const std::byte*>(one.const_data_ptr());
+  const auto* others = static_cast<const std::byte*>(other.const_data_ptr());
+  const auto place = std::mismatch(bytes, bytes + one.nbytes(), others).first - bytes;
+  return place / static_cast<int64_t>(one.itemsize());
+}
+
 /// Returns the first item in which any rank differs from rank 0.
 int64_t first_differing_item(Communicator& comm, const at::Tensor& host) {
   // A copy, which the broadcast overwrites; as bytes, whatever the dtype.
   const at::Tensor there = host.view(-1).view(at::kByte).clone().to(comm.device());
   comm.broadcast(there, 0);
-  const at::Tensor of_rank_0 = there.cpu();
-  const auto* mine = static_cast<const std::byte*>(host.const_data_ptr());
-  const auto* first = static_cast<const std::byte*>(of_rank_0.const_data_ptr());
-  const auto place = std::mismatch(mine, mine + host.nbytes(), first).first - mine;
-  return min_of(comm, place / static_cast<int64_t>(host.itemsize()));
+  const at::Tensor of_rank_0 = there.cpu().view(host.scalar_type());
+  return min_of(comm, first_difference(host, of_rank_0));
 }
 
 std::string index_text(at::IntArrayRef sizes, int64_t item) {
@@ -101,6 +106,13 @@ void require_equal_replicas(Communicator& comm, std::string_view what,
       fmt::format("{} of {} differs: {}; {} ({} of {} tensors differ{})", what, named.name, sides,
                   place, num_differing, tensors.size(), num_differing == 1 ? "s" : ""))
       .everywhere();
+}
+
+std::string difference_text(const at::Tensor& is, const at::Tensor& should_be) {
+  const int64_t item = first_difference(is, should_be);
+  check(item < is.numel(), "the tensors are equal");
+  return fmt::format("item {} {}: {} instead of {}", item, index_text(is.sizes(), item),
+                     value_text(is, item), value_text(should_be, item));
 }
 
 void require_equal_state(Communicator& comm, std::string_view what, const StateList& state) {

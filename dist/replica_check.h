@@ -31,6 +31,10 @@ struct NamedTensor {
 void require_equal_replicas(Communicator& comm, std::string_view what,
                             const std::vector<NamedTensor>& tensors);
 
+/// Formats the first item in which two tensors on the CPU differ, of one shape and dtype: "item 17
+/// [1, 1, 2]: 0.5 instead of 0.25".
+std::string difference_text(const at::Tensor& is, const at::Tensor& should_be);
+
 /// Throws Error(kDisagree).everywhere() unless all ranks have the same texts and, bit for bit, the
 /// same tensors, like require_equal_replicas(). `what`: "the state at step 500". Sharded tensors
 /// (StateEntry::held) are skipped, since each of their elements exists only once. Collective.

@@ -75,6 +75,19 @@ void refuse_with_local_steps(const RunConfig& config, ConfigReader* in) {
          "ranks agree on the loss scale at every step; use bf16");
 }
 
+/// Refuses settings with which two ranks compute different gradients from the same samples.
+void refuse_with_audits(const RunConfig& config, ConfigReader* in) {
+  const auto refuse = [&](bool is_used, const char* key, const char* why) {
+    if (is_used) refuse_pair("run", "run.audit_every", key, why, in);
+  };
+  refuse(!config.sync.sync_replicas, "sync.sync_replicas: false",
+         "ranks have different weights between two averages");
+  refuse(config.train.batch_norm == "sync", "train.batch_norm: sync",
+         "the sums over all ranks would have another order; use average");
+  refuse(config.run.deterministic == "false", "run.deterministic: false",
+         "kernels may then give other bits each time; use true");
+}
+
 /// Refuses ways to exchange gradients that do not exist (dist/reduction_modes.h).
 void refuse_missing_modes(const RunConfig& config, ConfigReader* in) {
   for (const dist::SyncConflict& conflict : dist::conflicts_of(config.sync))
@@ -110,6 +123,7 @@ void require_saves_and_data(const RunConfig& config, ConfigReader* in) {
 void refuse_pairs(const RunConfig& config, ConfigReader* in) {
   if (config.run.is_elastic()) refuse_what_is_not_elastic(config, in);
   if (!config.sync.sync_replicas) refuse_with_local_steps(config, in);
+  if (config.run.audit_every > 0) refuse_with_audits(config, in);
   refuse_missing_modes(config, in);
   require_saves_and_data(config, in);
   if (config.control.is_on_pages() && config.metrics.access.token_file.empty())

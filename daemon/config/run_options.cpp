@@ -59,6 +59,8 @@ RunOptions read_run_options(ConfigReader in) {
                  "1, 2, 4 and 8 ranks, CPUs only");
   in.read("debug", &options.debug,
           "debug mode: no shuffling, and deterministic: true unless elastic");
+  in.read("audit_every", &options.audit_every, at_least(0),
+          "steps between audits, in which each rank recomputes another's gradients; 0: none");
   in.read("expect_world_size", &options.expect_world_size, at_least(1), "required number of ranks");
   in.read("expect_nodes", &options.expect_nodes, at_least(1), "required number of hosts");
   in.read("threads", &options.threads, between(0, 1024),

@@ -21,7 +21,8 @@ struct RunOptions {
   int64_t seed = 17;
   std::string device = "auto";          ///< auto | cpu | cuda
   std::string deterministic = "false";  ///< false | true | elastic
-  bool debug = false;  ///< forces data.shuffle to false and deterministic to at least true
+  bool debug = false;       ///< forces data.shuffle to false and deterministic to at least true
+  int64_t audit_every = 0;  ///< steps between audits of the ranks' arithmetic; 0: none
   std::optional<int64_t> expect_world_size;
   std::optional<int64_t> expect_nodes;
   int64_t threads = 0;              ///< per rank; 0: the host's cores divided by its ranks

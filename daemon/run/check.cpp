@@ -265,6 +265,14 @@ void check_before_queue(const std::string& config_file, const std::vector<Overri
   (void)check_all(config_file, overrides);
 }
 
+/// Returns a line for the plan; empty without audits.
+static std::string cost_of_audits(const RunOptions& run) {
+  if (run.audit_every == 0) return "";
+  return fmt::format("run.audit_every: one more forward and backward pass in {}, {:.3g} % of all\n",
+                     run.audit_every == 1 ? "each step" : fmt::format("{} steps", run.audit_every),
+                     100.0 / static_cast<double>(run.audit_every));
+}
+
 CommandResult plan_command(const PlanOptions& options) {
   std::unique_ptr<Checked> checked;
   // A recipe alone has no data and no network; a run file has both.
@@ -287,7 +295,8 @@ CommandResult plan_command(const PlanOptions& options) {
     files::write_atomically(options.csv_file, recal::plan_csv(timeline));
   if (!options.json_file.empty())
     files::write_atomically(options.json_file, recal::plan_json(timeline));
-  return {recal::plan_text(timeline) + "\n" + recal::plot_text(timeline), 0};
+  const std::string audits = bare ? "" : cost_of_audits(checked->config.run);
+  return {recal::plan_text(timeline) + audits + "\n" + recal::plot_text(timeline), 0};
 }
 
 /// True if the key repeats one of another section: the page names that section instead.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <map>
 
 #include <ATen/Parallel.h>
@@ -66,6 +67,25 @@ void fit_to_world(at::Device device, const SessionWorld& world, RunConfig* confi
                          &config->sync);
   // The only copy of the weights would be lost with the rank that was updating it.
   if (world.can_replace && config->sync.share_weights == "auto") config->sync.share_weights = "off";
+}
+
+/// Returns the processor's name as Linux knows it; empty if it tells none.
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 1);
+  return "";
+}
+
+/// Throws Error(kDisagree).everywhere() if the ranks have different processors or numbers of
+/// threads. An audit would find differences that are no faults. Collective.
+void require_equal_processors(const RunConfig& config, const std::optional<metrics::GpuFacts>& gpu,
+                              dist::Communicator& control) {
+  if (config.run.audit_every == 0) return;
+  dist::require_equal(
+      control, "processor (run.audit_every compares bits)",
+      fmt::format("{} threads,{}, {}, {} bytes of GPU memory", at::get_num_threads(),
+                  processor_name(), at::get_cpu_capability(), gpu ? gpu->memory_bytes : 0));
 }
 
 /// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
@@ -514,10 +534,12 @@ ExitCode run_once(const SessionOptions& options, const std::optional<std::string
   const at::Device device = choose_device(config.run, world.process, control);
   fit_to_world(device, world, &config);
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
+  require_equal_processors(config, gpu, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
   const auto context = make_context(&config, control, *gradients, *saves);
+  if (gpu) context->place += ", GPU " + (gpu->id.empty() ? gpu->name : gpu->id);
   check_and_share(*context, *gradients, world.process);
   // Locks an existing folder before resume() reads from it.
   RunDirectory run_directory(config, world.process, control);

@@ -360,6 +360,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
             .data_sha256 = train_data->digest(),
             .timeline = recipe.timeline().canonical_text(),
             .settings = fmt::format("{}", fmt::join(config.settings, "\n"))},
+      place(host_name()),
       saver(saver_options(config, save_prefix()), save_comm),
       schedule(config.checkpoint, control) {
   // On a GPU the state is copied to pinned memory before it is written.
@@ -448,7 +449,9 @@ train::TrainerParts TrainingContext::trainer_parts() {
           .bucket_bytes = config.sync.bucket_bytes,
           .max_skipped_samples = config.data.max_skipped,
           .teacher = teacher.get(),
-          .teacher_is_copy = config.train.teacher.is_self()};
+          .teacher_is_copy = config.train.teacher.is_self(),
+          .audit_every = config.run.audit_every,
+          .place = place};
 }
 
 StateList TrainingContext::model_state() {

@@ -109,6 +109,7 @@ class TrainingContext {
   recal::ScheduledModifierManager recipe;
   const std::unique_ptr<train::Teacher> teacher;  ///< null: the recipe does not distil
   CheckpointMetadata facts;
+  std::string place;  ///< host and GPU, for messages about this rank
   checkpoint::Saver saver;
   checkpoint::SaveSchedule schedule;
 

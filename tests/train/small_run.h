@@ -35,6 +35,7 @@ struct SmallRunOptions {
   bool distills = false;        ///< by a teacher of the same kind, with other weights
   bool teacher_is_copy = false;
   std::vector<train::StepPart*> more_parts;
+  int64_t audit_every = 0;  ///< run.audit_every
   train::TrainOptions train;
   optim::OptimizerOptions optimizer{.type = "sgd", .learning_rate = 0.1};
   dist::SyncOptions sync{.bucket_bytes = 1024, .overlap = "true"};
@@ -121,7 +122,9 @@ class SmallRun {
             .stop = options.stop,
             .data_patience_s = 0,
             .graph = options.graph,
-            .more_parts = options.more_parts};
+            .more_parts = options.more_parts,
+            .audit_every = options.audit_every,
+            .place = "host " + std::to_string(control.rank())};
   }
 
   /// Parameters, moving statistics, averages, optimizers, loss scale. Collective where that is

@@ -83,7 +83,7 @@ LossSum Elastic::compute_gradients(const data::Batch& batch, const PassRequest& 
   part.completes.reset();  // only the sum of all shards completes the update
   at::Tensor sums_V;       // losses, then statistics of batch normalisation
   for (const data::Shard& shard :
-       elastic_shards(batch.global_num_samples, all_.rank(), all_.world_size())) {
+       elastic_shards(batch.global_num_samples, batch.rank, all_.world_size())) {
     data::Samples own = all;
     // Copied, since kernels may compute differently if samples have another alignment. A rank
     // without samples because of a stop still makes all passes.
@@ -93,7 +93,7 @@ LossSum Elastic::compute_gradients(const data::Batch& batch, const PassRequest& 
     const LossSum loss = pass.run(own, batch.first_sample + shard.begin, part);
     sums_V = tree_.add(parts.flat_params.buffers(), pass.statistics().pack_seen(loss.on_host));
   }
-  parts.reducer.prepare_for_backward(*request.completes);
+  if (request.completes) parts.reducer.prepare_for_backward(*request.completes);
   return {.on_host = pass.statistics().unpack_seen(sums_V)};
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -119,6 +120,8 @@ struct TrainerParts {
   std::vector<StepPart*> more_parts = {};        ///< called after the trainer's own parts
   /// True if the step must be able to go back while ranks exchange anything (undo_step()).
   bool may_lose_ranks = false;
+  int64_t audit_every = 0;  ///< steps between audits (train/step/audit.h); 0: none
+  std::string place = {};   ///< host and processor of this rank, for the audit's messages
 
   /// True if the host may run ahead of a GPU: there is one, and the host needs no loss in the step.
   bool runs_ahead() const {

@@ -134,6 +134,7 @@ Trainer::Trainer(const TrainerParts& parts, const TrainOptions& options)
       update_(parts_),
       watch_(parts.model),
       pass_(parts_, options, statistics_, watch_),
+      audit_(parts_, pass_, {&recipe_part_, &statistics_, &watch_}),
       data_wait_(parts_),
       // Collectives follow each other in this order, on all ranks. The moving average comes after
       // all other changes of parameters.
@@ -275,9 +276,18 @@ void Trainer::compute_gradients(Step* step) {
       .squared_grad_norm = parts_.optimizer_options.clip.norm.has_value(),
       .by_bucket = !clips() && !parts_.may_lose_ranks};
   LossSum& loss = step->loss;
-  loss = parts_.mode.compute_gradients(
-      step->batch, {.weight = weight, .completes = requests, .phases = &step->report.phases},
-      pass_);
+  PassRequest request{.weight = weight, .completes = requests, .phases = &step->report.phases};
+  // Nothing is reduced before the gradients have been compared.
+  const bool is_audited = audit_.is_due();
+  if (is_audited) {
+    audit_.compute_others(&step->batch, weight);
+    request.completes.reset();
+  }
+  loss = parts_.mode.compute_gradients(step->batch, request, pass_);
+  if (is_audited) {
+    audit_.compare(step->batch, weight);
+    parts_.reducer.prepare_for_backward(requests);
+  }
   if (step->loss_divisor == 1) return;
   loss.on_host /= step->loss_divisor;
   if (loss.on_device.defined()) loss.on_device = loss.on_device / step->loss_divisor;

@@ -9,6 +9,7 @@
 
 #include "base/stop_request.h"
 #include "train/loss/loss.h"
+#include "train/step/audit.h"
 #include "train/step/buffers.h"
 #include "train/step/step_part.h"
 #include "train/step/training_pass.h"
@@ -293,6 +294,7 @@ class Trainer {
   WeightUpdate update_;
   ParamsWatch watch_;
   TrainingPass pass_;
+  Audit audit_;
   DataWait data_wait_;
   std::vector<StepPart*> step_parts_;  ///< the parts above, then TrainerParts::more_parts
   StepLimits limits_;
