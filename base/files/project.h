@@ -33,6 +33,8 @@ class Project {
   std::filesystem::path logs() const { return folder_ / "logs"; }
   std::filesystem::path goodput() const { return folder_ / "goodput.csv"; }
   std::filesystem::path summary() const { return folder_ / "summary.json"; }
+  /// The run's settings, for people and for programs that follow runs: "path=value" lines.
+  std::filesystem::path settings() const { return folder_ / "settings.txt"; }
   std::filesystem::path targets() const { return folder_ / "targets.json"; }
   std::filesystem::path control_socket() const { return folder_ / "control.sock"; }
   std::filesystem::path timeline(int64_t step) const {

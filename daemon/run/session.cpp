@@ -177,7 +177,17 @@ void tell_multipliers(const ParamTable& params) {
                                        of_it.size(), fmt::join(of_it, ", ")));
 }
 
-/// Logs the run's facts, settings, warnings and notes, on rank 0.
+/// Writes settings.txt. A failure is only a warning, since training does not need it.
+void keep_settings(const RunConfig& config) {
+  try {
+    files::write_atomically(config.run.project().settings(),
+                            fmt::format("{}\n", fmt::join(config.settings, "\n")));
+  } catch (const Error& fault) {
+    log::warning("config", fault.what());
+  }
+}
+
+/// Logs the run's facts, settings, warnings and notes, and keeps the settings, on rank 0.
 void announce(const TrainingContext& context, const dist::ProcessInfo& process,
               const std::optional<Resumed>& resumed) {
   if (process.rank != 0) return;
@@ -197,6 +207,7 @@ void announce(const TrainingContext& context, const dist::ProcessInfo& process,
                                   context.config.file.empty() ? "flags" : context.config.file));
   for (const std::string& line : settings_by_section(context.config.settings))
     log::info("config", "  " + line);
+  keep_settings(context.config);
   for (const std::string& warning : context.config.warnings) log::warning("config", warning);
   warn_of_single_samples(context, process.world_size);
   for (const std::string& note : context.config.notes) log::info("config", note);
