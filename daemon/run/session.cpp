@@ -77,15 +77,18 @@ std::string processor_name() {
   return "";
 }
 
-/// Throws Error(kDisagree).everywhere() if the ranks have different processors or numbers of
-/// threads. An audit would find differences that are no faults. Collective.
-void require_equal_processors(const RunConfig& config, const std::optional<metrics::GpuFacts>& gpu,
-                              dist::Communicator& control) {
-  if (config.run.audit_every == 0) return;
+/// Sets up this rank's GPU, if it uses one, and returns its facts. With audits, throws
+/// Error(kDisagree).everywhere() if the ranks have different processors or numbers of threads. They
+/// would find differences that are no faults. Collective.
+std::optional<metrics::GpuFacts> set_up_gpu(const RunConfig& config, const at::Device& device,
+                                            dist::Communicator& control) {
+  const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
+  if (config.run.audit_every == 0) return gpu;
   dist::require_equal(
       control, "processor (run.audit_every compares bits)",
       fmt::format("{} threads,{}, {}, {} bytes of GPU memory", at::get_num_threads(),
                   processor_name(), at::get_cpu_capability(), gpu ? gpu->memory_bytes : 0));
+  return gpu;
 }
 
 /// Creates the communicator of the step's reduction: NCCL on GPUs, MPI on CPUs.
@@ -122,12 +125,15 @@ std::unique_ptr<dist::Communicator> make_save_communicator(const RunConfig& conf
 
 /// Builds the context. `config` must outlive it. Exports that the network cannot have are removed
 /// from it.
-std::unique_ptr<TrainingContext> make_context(RunConfig* config, dist::Communicator& control,
+std::unique_ptr<TrainingContext> make_context(RunConfig* config,
+                                              const std::optional<metrics::GpuFacts>& gpu,
+                                              dist::Communicator& control,
                                               dist::Communicator& gradients,
                                               dist::Communicator& saves) {
   const FoundData found = find_data(config->data, control);
   return dist::on_all_ranks(control, [&] {
     auto context = std::make_unique<TrainingContext>(*config, control, gradients, saves, found);
+    if (gpu) context->place += ", GPU " + (gpu->id.empty() ? gpu->name : gpu->id);
     exports::leave_out_exports(*context->model, &config->publish, &config->notes);
     exports::require_publishable(*context->model, context->spec.input_shape, config->publish);
     return context;
@@ -544,13 +550,11 @@ ExitCode run_once(const SessionOptions& options, const std::optional<std::string
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
   fit_to_world(device, world, &config);
-  const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
-  require_equal_processors(config, gpu, control);
+  const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
-  const auto context = make_context(&config, control, *gradients, *saves);
-  if (gpu) context->place += ", GPU " + (gpu->id.empty() ? gpu->name : gpu->id);
+  const auto context = make_context(&config, gpu, control, *gradients, *saves);
   check_and_share(*context, *gradients, world.process);
   // Locks an existing folder before resume() reads from it.
   RunDirectory run_directory(config, world.process, control);

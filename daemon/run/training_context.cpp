@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/process.h"
+#include "base/process.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 #include "model/networks/model_table.h"

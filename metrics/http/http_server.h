@@ -21,10 +21,12 @@ struct HttpResponse {
 
 /// Request to a handler. Converts from and to its target, since most handlers need no more.
 struct HttpRequest {
+  // NOLINTBEGIN(google-explicit-constructor): meant to convert
   HttpRequest(std::string_view target_sent, std::string_view accept_sent = {})
       : target(target_sent), accept(accept_sent) {}
   HttpRequest(const char* target_sent) : target(target_sent) {}
   operator std::string_view() const { return target; }
+  // NOLINTEND(google-explicit-constructor)
 
   std::string_view target;  ///< path and query as sent
   std::string_view accept;  ///< the header Accept; empty if absent

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <random>
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
