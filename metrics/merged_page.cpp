@@ -92,25 +92,25 @@ void add_text(const RankPage& page, std::map<std::string, std::string>* text_of)
   }
 }
 
-void add_labels(const Labels& labels, prom::Series* series) {
+void add_labels(const Labels& labels, prom::pb::Series* series) {
   for (const auto& [name, value] : labels) {
     const auto& own = series->label();
     if (std::any_of(own.begin(), own.end(),
-                    [&name = name](const prom::Label& label) { return label.name() == name; }))
+                    [&name = name](const prom::pb::Label& label) { return label.name() == name; }))
       continue;
-    prom::Label* label = series->add_label();
+    prom::pb::Label* label = series->add_label();
     label->set_name(name);
     label->set_value(value);
   }
 }
 
 /// Adds the families of a page. Reads up to the first fault.
-void add_messages(const RankPage& page, std::map<std::string, prom::Family>* families) {
+void add_messages(const RankPage& page, std::map<std::string, prom::pb::Family>* families) {
   google::protobuf::io::ArrayInputStream stream(page.content.data(),
                                                 static_cast<int>(page.content.size()));
-  prom::Family family;
+  prom::pb::Family family;
   while (google::protobuf::util::ParseDelimitedFromZeroCopyStream(&family, &stream, nullptr)) {
-    for (prom::Series& series : *family.mutable_metric()) add_labels(page.labels, &series);
+    for (prom::pb::Series& series : *family.mutable_metric()) add_labels(page.labels, &series);
     const auto [known, is_new] = families->try_emplace(family.name(), family);
     if (!is_new) known->second.mutable_metric()->MergeFrom(family.metric());
     family.Clear();
@@ -118,7 +118,7 @@ void add_messages(const RankPage& page, std::map<std::string, prom::Family>* fam
 }
 
 std::string merged_messages(const std::vector<RankPage>& pages) {
-  std::map<std::string, prom::Family> families;
+  std::map<std::string, prom::pb::Family> families;
   for (const RankPage& page : pages) add_messages(page, &families);
   std::string all;
   google::protobuf::io::StringOutputStream stream(&all);

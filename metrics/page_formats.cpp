@@ -252,8 +252,8 @@ class TextPage {
 
 // Protobuf.
 
-void set_exemplar(const Exemplar& exemplar, prom::Exemplar* message) {
-  prom::Label* label = message->add_label();
+void set_exemplar(const Exemplar& exemplar, prom::pb::Exemplar* message) {
+  prom::pb::Label* label = message->add_label();
   label->set_name("step");
   label->set_value(std::to_string(exemplar.step));
   message->set_value(exemplar.value);
@@ -264,16 +264,16 @@ void set_exemplar(const Exemplar& exemplar, prom::Exemplar* message) {
 
 /// Adds buckets as spans of neighbours and differences of their counts.
 void add_buckets(const std::map<int, uint64_t>& buckets,
-                 google::protobuf::RepeatedPtrField<prom::Span>* spans,
+                 google::protobuf::RepeatedPtrField<prom::pb::Span>* spans,
                  google::protobuf::RepeatedField<int64_t>* deltas) {
   int next = 0;  // index after the last span
   int64_t last_count = 0;
   for (const auto& [index, count] : buckets) {
     if (spans->empty() || index != next) {
-      prom::Span* span = spans->Add();
+      prom::pb::Span* span = spans->Add();
       span->set_offset(index - next);
     }
-    prom::Span* span = spans->Mutable(spans->size() - 1);
+    prom::pb::Span* span = spans->Mutable(spans->size() - 1);
     span->set_length(span->length() + 1);
     deltas->Add(static_cast<int64_t>(count) - last_count);
     last_count = static_cast<int64_t>(count);
@@ -281,7 +281,7 @@ void add_buckets(const std::map<int, uint64_t>& buckets,
   }
 }
 
-void set_native(const HistogramSample& native, prom::Distribution* message) {
+void set_native(const HistogramSample& native, prom::pb::Distribution* message) {
   for (int i = 0; i < message->bucket_size(); ++i) {
     if (!native.exemplars[static_cast<size_t>(i)]) continue;
     set_exemplar(*native.exemplars[static_cast<size_t>(i)],
@@ -295,28 +295,28 @@ void set_native(const HistogramSample& native, prom::Distribution* message) {
   add_buckets(native.negative, message->mutable_negative_span(), message->mutable_negative_delta());
 }
 
-void set_histogram(const ClientMetric::Histogram& histogram, prom::Distribution* message) {
+void set_histogram(const ClientMetric::Histogram& histogram, prom::pb::Distribution* message) {
   message->set_sample_count(histogram.sample_count);
   message->set_sample_sum(histogram.sample_sum);
   for (const ClientMetric::Bucket& bucket : histogram.bucket) {
-    prom::Bucket* one = message->add_bucket();
+    prom::pb::Bucket* one = message->add_bucket();
     one->set_cumulative_count(bucket.cumulative_count);
     one->set_upper_bound(bucket.upper_bound);
   }
 }
 
-void set_summary(const ClientMetric::Summary& summary, prom::Summary* message) {
+void set_summary(const ClientMetric::Summary& summary, prom::pb::Summary* message) {
   message->set_sample_count(summary.sample_count);
   message->set_sample_sum(summary.sample_sum);
   for (const ClientMetric::Quantile& quantile : summary.quantile) {
-    prom::Quantile* one = message->add_quantile();
+    prom::pb::Quantile* one = message->add_quantile();
     one->set_quantile(quantile.quantile);
     one->set_value(quantile.value);
   }
 }
 
 /// Sets type and value of a series.
-void set_value(const MetricFamily& family, const ClientMetric& metric, prom::Series* message) {
+void set_value(const MetricFamily& family, const ClientMetric& metric, prom::pb::Series* message) {
   switch (family.type) {
     case MetricType::Counter:
       return message->mutable_counter()->set_value(metric.counter.value);
@@ -331,30 +331,30 @@ void set_value(const MetricFamily& family, const ClientMetric& metric, prom::Ser
   }
 }
 
-prom::Type type_of(MetricType type) {
+prom::pb::Type type_of(MetricType type) {
   switch (type) {
     case MetricType::Counter:
-      return prom::COUNTER;
+      return prom::pb::COUNTER;
     case MetricType::Gauge:
-      return prom::GAUGE;
+      return prom::pb::GAUGE;
     case MetricType::Histogram:
-      return prom::HISTOGRAM;
+      return prom::pb::HISTOGRAM;
     case MetricType::Summary:
-      return prom::SUMMARY;
+      return prom::pb::SUMMARY;
     default:
-      return prom::UNTYPED;
+      return prom::pb::UNTYPED;
   }
 }
 
-prom::Family message_of(const MetricFamily& family, const HistogramSample* native) {
-  prom::Family message;
+prom::pb::Family message_of(const MetricFamily& family, const HistogramSample* native) {
+  prom::pb::Family message;
   message.set_name(family.name);
   message.set_help(family.help);
   message.set_type(type_of(family.type));
   for (const ClientMetric& metric : family.metric) {
-    prom::Series* series = message.add_metric();
+    prom::pb::Series* series = message.add_metric();
     for (const ClientMetric::Label& own : metric.label) {
-      prom::Label* label = series->add_label();
+      prom::pb::Label* label = series->add_label();
       label->set_name(own.name);
       label->set_value(own.value);
     }
