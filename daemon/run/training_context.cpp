@@ -11,7 +11,6 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/process.h"
 #include "base/tensors/params.h"
 #include "base/tensors/state_list.h"
 #include "model/networks/model_table.h"
