@@ -18,6 +18,7 @@ class Audit(LockstepTest):
         for name, sets in (("digits", []), ("python", [network(), "train.batch_norm=broadcast"]), ("shared", ["sync.share_weights=on"])):
             plain, audited = (self.train(2, config=DIGITS, run=f"{name}{every}", sets=[*SHORT, *sets, f"run.audit_every={every}"]).summary() for every in (0, 1))
             self.assertEqual(audited["parameters_sha256"], plain["parameters_sha256"], name)
+            self.assertEqual((self.folder / f"{name}1/logs/rank0.log").read_text().count("[audit] step 1: "), 1)
 
     def test_a_rank_that_computes_wrong_is_named_and_the_run_resumes_from_its_checkpoint(self):
         # Two passes a step: the audit of step 9 sees the first wrong one.
@@ -30,6 +31,10 @@ class Audit(LockstepTest):
         run = self.train(3, config=DIGITS, run="run", sets=[*wrong, network()])  # with a processor that is right
         self.assertEqual(run.summary()["steps"], 12)
         self.assertIn("resuming from step 5 ", run.log)
+
+    def test_a_network_that_does_not_repeat_its_results_is_no_fault_of_a_host(self):
+        run = self.train(2, config=DIGITS, run="run", sets=[*SHORT, "run.audit_every=3", network("{counts: true}")], expect=78)
+        self.assertIn("the audit of step 3 found that the network does not repeat its results: its gradient of", run.log)
 
     def test_what_does_not_fit_is_refused_and_the_plan_tells_the_cost(self):
         every = ["--set", "run.audit_every=500", "--set", "run.deterministic=true"]

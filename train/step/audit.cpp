@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/simd/bit_mask.h"
 #include "base/trace.h"
 #include "dist/replica_check.h"
@@ -226,6 +227,10 @@ void Audit::compare(const data::Batch& own, double weight) {
                 {{owner, of_own(owner, i), false}, {auditor, of_other(auditor, i), false}}, own,
                 weight);
   }
+  if (!std::exchange(has_passed_, true) && parts_.control.rank() == 0)
+    log::info("audit", fmt::format("step {}: each rank has computed the gradients of another one's "
+                                   "samples, to the same bits; only differences are logged further",
+                                   parts_.clock.step + 1));
 }
 
 void Audit::examine(int owner, int64_t param, const std::vector<Finding>& first,
@@ -240,28 +245,42 @@ void Audit::examine(int owner, int64_t param, const std::vector<Finding>& first,
   const at::Tensor again_N = from_all_ranks(at::tensor({digest}, at::kLong));
   for (int i = 0; i < num_ranks; ++i)
     findings.push_back({i, again_N.const_data_ptr<int64_t>()[i], true});
+  judge(owner, param, findings, own_gradient);
+}
+
+/// findings: the first two are of the first round.
+void Audit::judge(int owner, int64_t param, const std::vector<Finding>& findings,
+                  const at::Tensor& own_gradient) {
+  const Finding &first = findings[0], &second = findings[1];
   std::map<int64_t, size_t> votes;
   for (const Finding& one : findings) ++votes[one.digest];
   const auto most =
       std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; });
+  const auto as_many =
+      std::ranges::count(votes, most->second, [](const auto& vote) { return vote.second; });
   const std::vector<std::string> places = dist::gather_texts(parts_.control, parts_.place);
   const auto named = [&](int which) {
     return fmt::format("rank {} ({})", which, places[static_cast<size_t>(which)]);
   };
   const std::string start = fmt::format("the audit of step {} found ", parts_.clock.step + 1);
   const std::string& tensor = parts_.flat_params.params()[static_cast<size_t>(param)].name;
-  constexpr const char* kWayOut =
-      "No update was made with it. Take its processor out of use and start again: the run resumes "
-      "from its last checkpoint";
-  if (2 * most->second <= findings.size())
+  // A processor that is right finds its result again, so one of the first two comes again.
+  if (std::ranges::none_of(findings, [&](const Finding& one) {
+        return one.is_repeated && (one.digest == first.digest || one.digest == second.digest);
+      }))
+    throw Error(ExitCode::kConfig, "audit",
+                fmt::format("{}that the network does not repeat its results: its gradient of {} "
+                            "from the same samples differs each time. Does forward keep a counter "
+                            "or a generator in Python? Keep its state in buffers, or set "
+                            "run.audit_every to 0",
+                            start, tensor))
+        .everywhere();
+  if (as_many > 1)
     throw Error(ExitCode::kDisagree, "audit",
                 fmt::format("{}that {} and {} compute different gradients of {} from the same "
-                            "samples, {}. {}",
-                            start, named(first[0].rank), named(first[1].rank), tensor,
-                            num_ranks == 2 ? "each time; a third rank would tell which is wrong"
-                                           : "and no majority agrees on one: the network may not "
-                                             "repeat its results",
-                            kWayOut))
+                            "samples, each time. No update was made with them. Test both hosts, or "
+                            "start with more ranks, of which a majority tells who is wrong",
+                            start, named(first.rank), named(second.rank), tensor))
         .everywhere();
   const auto is_wrong = [&](const Finding& one) { return one.digest != most->first; };
   const Finding& wrong = *std::ranges::find_if(findings, is_wrong);
@@ -280,7 +299,9 @@ void Audit::examine(int owner, int64_t param, const std::vector<Finding>& first,
               fmt::format("{}wrong arithmetic: {} computed another gradient of {} than the other "
                           "ranks from the samples of rank {} ({}); computed again, it was {}. {}",
                           start, named(wrong.rank), tensor, owner, values,
-                          repeats ? "wrong again" : "right", kWayOut))
+                          repeats ? "wrong again" : "right",
+                          "No update was made with it. Take its processor out of use and start "
+                          "again: the run resumes from its last checkpoint"))
       .everywhere();
 }
 

@@ -16,7 +16,7 @@ namespace lockstep::train {
 ///
 /// In an audited step each rank computes the gradients of another rank's samples too. The bits must
 /// be those that the other rank has for its own. At the next audit each rank has another partner.
-/// If two disagree, all ranks compute these samples, and the majority decides. Two ranks cannot
+/// If two disagree, all ranks compute these samples, and most votes decide. Two ranks cannot
 /// tell which of them is wrong. Attributes that a user's network changes in Python are not
 /// restored.
 ///
@@ -37,7 +37,8 @@ class Audit {
   void compute_others(data::Batch* own, double weight);
   /// Compares the gradients in the flat buffers, of the own samples, with those that another rank
   /// has computed. Throws Error(kDisagree).everywhere(), naming the rank, its host, the first
-  /// tensor and its values. Collective.
+  /// tensor and its values; Error(kConfig).everywhere() if the network does not repeat its results.
+  /// Collective.
   void compare(const data::Batch& own, double weight);
 
  private:
@@ -57,6 +58,8 @@ class Audit {
   at::Tensor from_all_ranks(const at::Tensor& digests_P) const;
   [[noreturn]] void examine(int owner, int64_t param, const std::vector<Finding>& first,
                             const data::Batch& own, double weight);
+  [[noreturn]] void judge(int owner, int64_t param, const std::vector<Finding>& findings,
+                          const at::Tensor& own_gradient);
   std::string difference(int wrong, int right, const at::Tensor& wrong_gradient,
                          int64_t param) const;
 
@@ -65,6 +68,7 @@ class Audit {
   const std::vector<StepPart*> forward_parts_;
   std::vector<int64_t> trained_;  ///< parameters in buffers that are not frozen, ascending
   at::Tensor others_P_;           ///< digests of another rank's gradients
+  bool has_passed_ = false;       ///< an audit of this process found no difference
 };
 
 }  // namespace lockstep::train
