@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "metrics/http/http_server.h"
-#include "metrics/page_formats.h"
+#include "metrics/page_format.h"
 #include "metrics/samples.h"
 
 namespace prometheus {

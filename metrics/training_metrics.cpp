@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "metrics/goodput.h"
 #include "metrics/native_histogram.h"
+#include "metrics/page_formats.h"
 #include "metrics/series.h"
 #include "metrics/step_metrics.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "metrics/live_page.h"
-#include "metrics/page_formats.h"
+#include "metrics/page_format.h"
 #include "metrics/recipe_metrics.h"
 #include "metrics/samples.h"
 
@@ -41,6 +41,7 @@ struct GpuUse {
 /// Adds the series of this rank's GPU. Call it once. A rank on a CPU exports no such series.
 void add_gpu_series(prometheus::Registry& registry, const GpuFacts& gpu);
 
+struct PageContent;
 struct RunTime;
 class StepSeries;
 struct RankSeries;

@@ -80,8 +80,8 @@ std::string processor_name() {
 /// Sets up this rank's GPU, if it uses one, and returns its facts. With audits, throws
 /// Error(kDisagree).everywhere() if the ranks have different processors or numbers of threads. They
 /// would find differences that are no faults. Collective.
-std::optional<metrics::GpuFacts> set_up_gpu(const RunConfig& config, const at::Device& device,
-                                            dist::Communicator& control) {
+std::optional<metrics::GpuFacts> set_up_processor(const RunConfig& config, const at::Device& device,
+                                                  dist::Communicator& control) {
   const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config.gpu, device, control);
   if (config.run.audit_every == 0) return gpu;
   dist::require_equal(
@@ -550,7 +550,7 @@ ExitCode run_once(const SessionOptions& options, const std::optional<std::string
   set_up_compute(config.run, world.process, world.control);
   const at::Device device = choose_device(config.run, world.process, control);
   fit_to_world(device, world, &config);
-  const std::optional<metrics::GpuFacts> gpu = set_up_gpu(config, device, control);
+  const std::optional<metrics::GpuFacts> gpu = set_up_processor(config, device, control);
   const std::unique_ptr<dist::Communicator> gradients =
       make_gradient_communicator(config.sync, device, control, world);
   const std::unique_ptr<dist::Communicator> saves = make_save_communicator(config, world);
