@@ -10,6 +10,8 @@
 #include <re2/re2.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/error.h"
+#include "base/files/store.h"
 #include "checkpoint/format/checkpoint_files.h"
 
 namespace lockstep::checkpoint {
@@ -19,12 +21,38 @@ namespace lockstep::checkpoint {
 
 namespace {
 
-void check_prefix(const std::string& prefix, ConfigReader* in) {
+/// Divides a prefix in an object store into folder and file name.
+void divide_prefix(CheckpointOptions* options, ConfigReader* in) {
+  std::string& prefix = options->prefix;
+  const size_t bucket = prefix.find("://") + 3, slash = prefix.rfind('/');
+  bool is_store = true;
+  try {
+    (void)files::writable_store_of(prefix);
+  } catch (const Error&) {
+    is_store = false;
+  }
+  if (!is_store || slash <= bucket) {
+    in->fault("prefix", fmt::format("'checkpoint.prefix' is {}: in an object store it has a scheme "
+                                    "(s3, gs), a bucket and a file name, "
+                                    "s3://BUCKET/FOLDER/model.ckpt",
+                                    prefix));
+    prefix = "model.ckpt";  // no second fault
+    return;
+  }
+  options->store_folder = prefix.substr(0, slash);
+  prefix.erase(0, slash + 1);
+}
+
+void check_prefix(const CheckpointOptions& options, ConfigReader* in) {
+  const std::string& prefix = options.prefix;
   if (prefix.empty())
-    in->fault("prefix", "'checkpoint.prefix' is empty");
+    in->fault("prefix",
+              fmt::format("'checkpoint.prefix' {}",
+                          options.store_folder.empty() ? "is empty" : "has no file name"));
   else if (prefix.find('/') != std::string::npos)
     in->fault("prefix",
-              "'checkpoint.prefix' is a file name without / (the folder is run.project_dir)");
+              "'checkpoint.prefix' is a file name without / (the folder is run.project_dir), or "
+              "s3://BUCKET/FOLDER/NAME or gs://... in an object store");
   else if (const auto fault = fault_of_prefix_name(prefix))
     in->fault("prefix", fmt::format("'checkpoint.prefix' {}", *fault));
 }
@@ -47,11 +75,16 @@ bool CheckpointOptions::includes(std::string_view part) const {
   return std::find(include.begin(), include.end(), part) != include.end();
 }
 
+std::filesystem::path CheckpointOptions::folder(const Project& project) const {
+  return store_folder.empty() ? project.checkpoints() : std::filesystem::path(store_folder);
+}
+
 CheckpointOptions read_checkpoint_options(ConfigReader in) {
   CheckpointOptions options;
-  in.read("prefix", &options.prefix,
-          "file name of checkpoints; the step is appended: "
-          "model.ckpt-1200");
+  in.read(
+      "prefix", &options.prefix,
+      "file name of checkpoints; the step is appended: model.ckpt-1200; with s3://BUCKET/FOLDER/ "
+      "or gs:// before it they are in an object store, and hosts need no shared folder");
   in.read("save_checkpoints_steps", &options.save_checkpoints_steps, count_from(1),
           "updates between saves; excludes save_checkpoints_secs");
   in.read("save_checkpoints_secs", &options.save_checkpoints_secs, at_least(1),
@@ -75,7 +108,8 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
           "longest wait for other ranks in a save, in seconds; until the copy to memory is done "
           "at most sync.timeout_s");
   options.warm_start = read_warm_start_options(&in);
-  check_prefix(options.prefix, &in);
+  if (files::is_remote(options.prefix)) divide_prefix(&options, &in);
+  check_prefix(options, &in);
   check_include(options.include, &in);
   // keep_checkpoint_max 0 is refused, because the newest checkpoint must stay for a resume.
   if (options.keep_checkpoint_max == 0)

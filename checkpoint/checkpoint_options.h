@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files/project.h"
 #include "base/tensors/name_scopes.h"
 #include "base/yaml/config_reader.h"
 #include "dist/communicator.h"
@@ -72,7 +74,9 @@ WarmStartOptions read_warm_start_options(ConfigReader* in);
 
 /// Section `checkpoint` of the run file. At most one of the two intervals is given.
 struct CheckpointOptions {
-  std::string prefix = "model.ckpt";              ///< file name of checkpoints in the run's folder
+  std::string prefix = "model.ckpt";  ///< file name of checkpoints
+  /// Folder of them in an object store, s3://bucket/folder; empty: the run's own.
+  std::string store_folder;
   std::optional<int64_t> save_checkpoints_steps;  ///< optimizer updates between two checkpoints
   std::optional<int64_t> save_checkpoints_secs;   ///< seconds between them, by rank 0's clock
   int64_t keep_checkpoint_max = 5;                ///< newest checkpoints to keep; -1 keeps all
@@ -88,6 +92,8 @@ struct CheckpointOptions {
   WarmStartOptions warm_start;
 
   bool includes(std::string_view part) const;
+  /// Returns the folder of the run's checkpoints.
+  std::filesystem::path folder(const Project& project) const;
 
   /// Default interval in seconds, used if neither interval is given.
   static constexpr int64_t kDefaultSecs = 600;

@@ -136,7 +136,10 @@ std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string
   return saves;
 }
 
-RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
+/// Restores a checkpoint, but reads only the tensors of entries for which reads_here[i] is true;
+/// all if it is empty.
+static RestoreReport restore_some(const std::string& prefix, const StateList& state,
+                                  int num_threads, const std::vector<bool>& reads_here) {
   BundleReader reader(prefix, num_threads);
   DenseView saved(&reader);
   const std::optional<FileName> parts = parse_save_name(prefix);
@@ -144,24 +147,82 @@ RestoreReport restore(const std::string& prefix, const StateList& state, int num
                        .number = parts ? parts->number : -1,
                        .unused = match(reader, saved, state)};
   std::vector<TensorRead> reads;
-  for (const StateEntry& entry : state) {
+  for (size_t i = 0; i < state.size(); ++i) {
+    const StateEntry& entry = state[i];
     const std::string name = index_name(entry.key);
     if (!saved.contains(name)) {
       put_value_if_missing(entry);
       report.filled.push_back(entry.key);
     } else if (entry.text)
       *entry.text = saved.read_texts(name).at(0);
-    else
+    else if (reads_here.empty() || reads_here[i])
       reads.push_back({name, entry.tensor, entry.held});
   }
   saved.read_all(reads);
   return report;
 }
 
+RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
+  return restore_some(prefix, state, num_threads, {});
+}
+
+// A restore from a store by several ranks: each byte that all ranks need is read by one of them,
+// which sends it to the others. A store's link is narrower than that between ranks.
+
+namespace {
+
+constexpr int kEveryRank = -1;
+
+/// Returns the rank that reads each entry's tensor for all; kEveryRank for texts and for entries of
+/// which some rank holds a part. Ranks get about equal numbers of bytes. Collective.
+std::vector<int> readers_of(const StateList& state, dist::Communicator& control) {
+  std::string in_parts;
+  for (const StateEntry& entry : state) in_parts += entry.held || entry.text ? '1' : '0';
+  const std::vector<std::string> of_ranks = dist::gather_texts(control, in_parts);
+  std::vector<int> readers(state.size(), kEveryRank);
+  std::vector<std::pair<int64_t, size_t>> by_size;
+  for (size_t i = 0; i < state.size(); ++i)
+    if (std::ranges::all_of(of_ranks, [&](const std::string& flags) {
+          return flags.size() == state.size() && flags[i] == '0';
+        }))
+      by_size.emplace_back(static_cast<int64_t>(state[i].tensor.nbytes()), i);
+  // The largest first, each to the rank with the fewest bytes so far.
+  std::ranges::stable_sort(by_size, std::greater(), &std::pair<int64_t, size_t>::first);
+  std::vector<int64_t> bytes_of_ranks(static_cast<size_t>(control.world_size()));
+  for (const auto& [num_bytes, i] : by_size) {
+    const auto least = std::ranges::min_element(bytes_of_ranks);
+    *least += num_bytes;
+    readers[i] = static_cast<int>(least - bytes_of_ranks.begin());
+  }
+  return readers;
+}
+
+/// Returns the first fault of any rank, the same on all. Collective.
+std::optional<Error> restore_together(const std::string& prefix, const StateList& state,
+                                      dist::Communicator& control, RestoreReport* report) {
+  if (!files::is_remote(prefix) || control.world_size() == 1)
+    return shared_fault(control, fault_of([&] { *report = restore(prefix, state); }));
+  const std::vector<int> readers = readers_of(state, control);
+  std::vector<bool> reads_here;
+  for (const int reader : readers)
+    reads_here.push_back(reader == kEveryRank || reader == control.rank());
+  const auto fault = shared_fault(
+      control, fault_of([&] { *report = restore_some(prefix, state, 0, reads_here); }));
+  if (fault) return fault;
+  for (size_t i = 0; i < state.size(); ++i)
+    if (readers[i] != kEveryRank && state[i].tensor.numel() > 0)
+      with_plain_copy(state[i].tensor, reads_here[i], [&](const at::Tensor& target) {
+        control.broadcast(target.view(-1).view(at::kByte), readers[i]);
+      });
+  return std::nullopt;
+}
+
+}  // namespace
+
 RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
                              dist::Communicator& control) {
   RestoreReport report;
-  run_on_all(control, [&] { report = restore(prefix, state); });
+  if (const auto fault = restore_together(prefix, state, control, &report)) throw Error(*fault);
   return report;
 }
 
@@ -173,12 +234,13 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
     RestoreReport report;
     // A failed attempt may leave some variables new; the next attempt writes all of them again.
     const auto own = fault_of([&] {
-      // The quick check is much cheaper than a failed restore.
+      // The quick check is much cheaper than a failed restore. A store shows all ranks the same.
+      if (control.rank() > 0 && files::is_remote(prefix)) return;
       if (const auto defect = quick_check(prefix))
         throw Error(ExitCode::kBadData, "checkpoint", *defect);
-      report = restore(prefix, state);
     });
-    const auto fault = shared_fault(control, own);
+    auto fault = shared_fault(control, own);
+    if (!fault) fault = restore_together(prefix, state, control, &report);
     if (!fault) {
       report.num_damaged = static_cast<int64_t>(defects.size());
       return report;
@@ -218,10 +280,9 @@ static std::optional<std::string> named_by_state_file(const std::filesystem::pat
 /// True if the checkpoint was committed after the state file was written. Its program was killed
 /// before it updated the state file.
 static bool is_newer_than_state_file(const SaveName& save, const std::filesystem::path& dir) {
-  std::error_code of_index, of_state;
-  const auto index = std::filesystem::last_write_time(index_path(save.prefix), of_index);
-  const auto state = std::filesystem::last_write_time(dir / kStateFile, of_state);
-  return !of_index && !of_state && index > state;
+  const auto index = files::written_at(index_path(save.prefix));
+  const auto state = files::written_at(dir / kStateFile);
+  return index && state && *index > *state;
 }
 
 /// Returns the complete checkpoint with the highest number. If none is complete, returns the
@@ -239,8 +300,7 @@ static std::optional<std::string> highest(const std::vector<SaveName>& saves) {
 
 std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              std::string_view prefix_name) {
-  std::error_code ignored;
-  if (is_there(index_path(dir.string())) || std::filesystem::is_regular_file(dir, ignored))
+  if (is_there(index_path(dir.string())) || files::is_file(dir))
     throw Error(
         ExitCode::kUsage, "checkpoint",
         fmt::format("'{}' is not a folder: name the folder to get its newest checkpoint, '{}'",

@@ -65,7 +65,8 @@ struct RestoreReport {
 /// entirely new. It is written only after it was read and verified.
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads = 0);
 
-/// Calls restore() on every rank, or throws the same Error on every rank. Collective.
+/// Calls restore() on every rank, or throws the same Error on every rank. From a store, each byte
+/// that all ranks need is read by one rank, which sends it to the others. Collective.
 RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
                              dist::Communicator& control);
 

@@ -48,6 +48,11 @@ void add_collect(CLI::App* parent, ParsedLine* line) {
   sub->add_option("--keep", asked->options.keep,
                   "number of complete checkpoints to keep, the newest ones")
       ->check(daemon::whole_number(1, 1'000'000'000));
+  sub->add_option("--min-age", asked->options.min_age_s,
+                  "in an object store: seconds since which an upload or a shard must be unfinished "
+                  "to count as interrupted")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   sub->add_flag("--dry-run", asked->options.dry_run, "only print what would be removed");
   sub->add_flag("--json", asked->options.json, "print JSON");
   set_tensor_command(sub, line, [=](auto) -> daemon::CommandResult {

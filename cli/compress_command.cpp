@@ -208,8 +208,9 @@ daemon::CommandResult compress_command(const CompressOptions& options) {
   const Project project = config.run.project();
   const fs::path folder = fs::absolute(options.out_folder.empty() ? project.folder() / "compressed"
                                                                   : fs::path(options.out_folder));
-  const std::string start = fs::absolute(checkpoint::save_at(
-      options.checkpoint.empty() ? project.checkpoints().string() : options.checkpoint));
+  std::string start = checkpoint::save_at(
+      options.checkpoint.empty() ? config.checkpoint.folder(project).string() : options.checkpoint);
+  if (!files::is_remote(start)) start = fs::absolute(start);
   config.run.device = "cpu";
   (void)daemon::set_up_alone(config.run, config.gpu);
   write_recipe(folder / "recipe.yaml", recipe_text(options, config.optimizer.learning_rate));

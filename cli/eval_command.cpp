@@ -107,7 +107,7 @@ class WatchedFolders {
   std::map<std::filesystem::path, Identity> seen_;
 };
 
-constexpr std::chrono::milliseconds kPoll{200};
+constexpr std::chrono::milliseconds kPoll{200}, kPollOfStore{5000};
 
 /// Thrown between two batches when a signal requests the end.
 struct Stopped {};
@@ -139,7 +139,8 @@ class Watch {
         const bool is_last_look = has_ended(job_.config().run.project().summary());
         const bool found_any = look();
         if (is_last_look && !found_any) break;
-        if (!found_any) std::this_thread::sleep_for(kPoll);
+        if (!found_any)
+          std::this_thread::sleep_for(files::is_remote(job_.saves_folder()) ? kPollOfStore : kPoll);
         require_going_on(signals_);
       }
     } catch (const Stopped&) {
@@ -158,11 +159,9 @@ class Watch {
     for (const auto& save :
          checkpoint::find_saves(job_.saves_folder(), job_.config().checkpoint.prefix)) {
       require_going_on(signals_);
-      std::error_code is_gone;
-      const auto written =
-          std::filesystem::last_write_time(checkpoint::index_path(save.prefix), is_gone);
+      const auto written = files::written_at(checkpoint::index_path(save.prefix));
       // A checkpoint may vanish at any time, or be replaced by one of the same number.
-      if (is_gone || (seen_.contains(save.number) && seen_[save.number] == written)) continue;
+      if (!written || (seen_.contains(save.number) && seen_[save.number] == *written)) continue;
       const auto sha256 = index_sha256(save.prefix);
       if (!sha256) continue;
       if (!is_evaluated(save.number, *sha256)) {
@@ -170,7 +169,7 @@ class Watch {
         found_any = true;
       }
       // Skips the hashing of this index file until it changes.
-      seen_[save.number] = written;
+      seen_[save.number] = *written;
     }
     return found_any;
   }

@@ -44,8 +44,8 @@ std::optional<daemon::CheckpointMetadata> saved_facts(const daemon::RunConfig& c
                                                       const std::string& restored) {
   std::string prefix = restored;
   if (restored == "latest") {
-    const auto newest =
-        checkpoint::latest_checkpoint(config.run.project().checkpoints(), config.checkpoint.prefix);
+    const auto newest = checkpoint::latest_checkpoint(
+        config.checkpoint.folder(config.run.project()), config.checkpoint.prefix);
     if (!newest) return std::nullopt;
     prefix = *newest;
   }

@@ -22,7 +22,9 @@ class EvaluatorJob {
   explicit EvaluatorJob(const EvalCommandOptions& options);
 
   const daemon::RunConfig& config() const { return config_; }
-  std::filesystem::path saves_folder() const { return config_.run.project().checkpoints(); }
+  std::filesystem::path saves_folder() const {
+    return config_.checkpoint.folder(config_.run.project());
+  }
   std::filesystem::path results_folder() const { return config_.run.project().eval(); }
 
   /// Returns the SHA-256 of the keys that decide the result: sections data and eval, and run.seed.

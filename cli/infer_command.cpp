@@ -43,9 +43,10 @@ infer::LoadedNetwork open_network(const InferCommandOptions& options,
   const Project project = config.run.project();
   const bool with_graph = config.inferer.options.engine.engine == "sparse";
   if (options.saved_model.empty())
-    return exports::open_checkpoint(
-        options.checkpoint == "latest" ? project.checkpoints().string() : options.checkpoint,
-        options.config_file, with_graph);
+    return exports::open_checkpoint(options.checkpoint == "latest"
+                                        ? config.checkpoint.folder(project).string()
+                                        : options.checkpoint,
+                                    options.config_file, with_graph);
   if (options.saved_model.ends_with(".onnx")) return infer::open_onnx(options.saved_model);
   const fs::path folder = options.saved_model == "latest"
                               ? infer::newest_saved_model(project.saved_models())

@@ -57,7 +57,8 @@ daemon::CommandResult run_command(const RunCommandOptions& options) {
   return {"", launch::supervise_ranks(
                   options, config.run.project().folder(),
                   [&](bool is_restart) { return rank_command(options, program, is_restart); },
-                  [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
+                  [folder = config.checkpoint.folder(config.run.project()),
+                   prefix = config.checkpoint.prefix] {
                     const auto newest = checkpoint::newest_commit(folder, prefix);
                     return launch::SaveFound{newest.prefix, newest.written};
                   })};

@@ -1,6 +1,7 @@
 #include "launch/supervisor.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -115,13 +116,16 @@ constexpr const char* kRestartCount = "LOCKSTEP_RESTART_COUNT";
 constexpr const char* kStartedAt = "LOCKSTEP_STARTED_AT";
 constexpr const char* kLastExitCode = "LOCKSTEP_LAST_EXIT_CODE";
 
-/// Returns the names of our variables that ranks on other hosts need.
+/// Returns the names of the variables that ranks on other hosts need: ours, and the keys of stores.
 std::vector<std::string> own_variables() {
   std::vector<std::string> names{kRestartCount, kStartedAt, kLastExitCode};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
-    if (name.starts_with("LOCKSTEP_") && std::find(names.begin(), names.end(), name) == names.end())
+    const bool is_wanted = std::ranges::any_of(
+        std::array{"LOCKSTEP_", "AWS_", "GS_"},
+        [&](const char* beginning) { return name.starts_with(beginning); });
+    if (is_wanted && std::find(names.begin(), names.end(), name) == names.end())
       names.push_back(name);
   }
   return names;

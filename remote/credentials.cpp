@@ -13,17 +13,17 @@
 #include "base/files/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "remote/roles.h"
 
 namespace lockstep::remote {
-namespace {
-
-using Section = std::map<std::string, std::string>;
-
-/// Returns an environment variable; empty if it is not set.
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets any
   return value == nullptr ? "" : value;
 }
+
+namespace {
+
+using Section = std::map<std::string, std::string>;
 
 /// Returns the first text that is not empty.
 std::string first_of(std::initializer_list<std::string> texts) {
@@ -119,20 +119,25 @@ Access amazon_access() {
   access.endpoint =
       checked_endpoint(first_of({variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL")}),
                        "AWS_ENDPOINT_URL");
+  if (access.credentials.key_id.empty()) access.credentials = amazon_role_key(access.region);
   access.hint = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE";
   return access;
 }
 
 Access google_access() {
   const std::string endpoint = checked_endpoint(variable("GS_ENDPOINT_URL"), "GS_ENDPOINT_URL");
-  return {.credentials = key_of("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY"),
+  Credentials key = key_of("GS_ACCESS_KEY_ID", "GS_SECRET_ACCESS_KEY");
+  if (key.key_id.empty()) key = google_account_key();
+  return {.credentials = std::move(key),
           .region = "auto",
           .endpoint = first_of({endpoint, "https://storage.googleapis.com"}),
-          .hint = "GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY"};
+          .hint = "GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY",
+          .is_google = true};
 }
 
-// Signatures by AWS Signature Version 4:
+// Signatures by AWS Signature Version 4, and Google's V4 form with other names:
 // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+// https://cloud.google.com/storage/docs/authentication/signatures
 
 /// Returns the HMAC-SHA-256, 32 bytes.
 static std::string hmac(std::string_view key, std::string_view text) {
@@ -201,27 +206,47 @@ std::string Request::url() const {
   return origin + percent_encoded(path, true) + (parameters.empty() ? "" : "?") + parameters;
 }
 
-void sign(const Credentials& credentials, const std::string& region, std::time_t now,
-          Request* request) {
+int64_t Request::body_bytes() const {
+  int64_t num_bytes = 0;
+  for (const std::string_view text : body) num_bytes += static_cast<int64_t>(text.size());
+  return num_bytes;
+}
+
+/// Returns the digest of the body to sign. A large one is protected by its checksum among the
+/// headers, which cost a fraction of the time.
+static std::string body_digest(const Request& request) {
+  constexpr int64_t kMostToDigest = int64_t{1} << 20;
+  if (request.body_bytes() > kMostToDigest) return "UNSIGNED-PAYLOAD";
+  Sha256 digest;
+  for (const std::string_view text : request.body) digest.add(text);
+  return digest.hex();
+}
+
+void sign(const Access& access, std::time_t now, Request* request) {
+  const Credentials& credentials = access.credentials;
+  Headers& headers = request->headers;
+  if (!credentials.bearer.empty()) headers["authorization"] = "Bearer " + credentials.bearer;
   if (credentials.key_id.empty()) return;
   const std::string day = utc(now, "%Y%m%d"), time = utc(now, "%Y%m%dT%H%M%SZ");
-  // GET and HEAD have no body; its digest is signed nevertheless.
-  const std::string body_sum = sha256_hex("");
-  Headers& headers = request->headers;
+  const std::string prefix = access.is_google ? "x-goog-" : "x-amz-";
+  const std::string name = access.is_google ? "GOOG4" : "AWS4";
+  const std::string service = access.is_google ? "storage" : "s3";
+  const std::string end = access.is_google ? "goog4_request" : "aws4_request";
   headers.erase("authorization");  // of an earlier try
-  headers["x-amz-date"] = time;
-  headers["x-amz-content-sha256"] = body_sum;
+  headers[prefix + "date"] = time;
+  const std::string body_sum = body_digest(*request);
+  headers[prefix + "content-sha256"] = body_sum;
   if (!credentials.session_token.empty())
     headers["x-amz-security-token"] = credentials.session_token;
-  const std::string scope = fmt::format("{}/{}/s3/aws4_request", day, region);
-  const std::string text = fmt::format("AWS4-HMAC-SHA256\n{}\n{}\n{}", time, scope,
+  const std::string scope = fmt::format("{}/{}/{}/{}", day, access.region, service, end);
+  const std::string text = fmt::format("{}-HMAC-SHA256\n{}\n{}\n{}", name, time, scope,
                                        sha256_hex(canonical_text(*request, body_sum)));
   // The signing key is derived from the secret for this day, region and service.
   const std::string key =
-      hmac(hmac(hmac(hmac("AWS4" + credentials.secret, day), region), "s3"), "aws4_request");
+      hmac(hmac(hmac(hmac(name + credentials.secret, day), access.region), service), end);
   const std::string names = names_of(headers);
   headers["authorization"] =
-      fmt::format("AWS4-HMAC-SHA256 Credential={}/{},SignedHeaders={},Signature={}",
+      fmt::format("{}-HMAC-SHA256 Credential={}/{},SignedHeaders={},Signature={}", name,
                   credentials.key_id, scope, names, hex(hmac(key, text)));
 }
 

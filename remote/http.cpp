@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -54,9 +55,11 @@ CURL* handle_of_thread() {
 /// One try of one request.
 class Exchange {
  public:
+  /// `request` must outlive this.
   Exchange(const Request& request, int64_t max_body_bytes, double timeout_s)
-      : handle_(handle_of_thread()), max_body_bytes_(max_body_bytes) {
-    curl_slist* list = nullptr;
+      : handle_(handle_of_thread()), max_body_bytes_(max_body_bytes), body_(request.body) {
+    // No pause before the body.
+    curl_slist* list = ::curl_slist_append(nullptr, "Expect:");
     for (const auto& [name, value] : request.headers)
       if (name != "host") list = ::curl_slist_append(list, (name + ": " + value).c_str());
     headers_.reset(list);
@@ -64,6 +67,8 @@ class Exchange {
     // Paths are signed as they are, so libcurl must not normalize them.
     set(CURLOPT_PATH_AS_IS, 1L);
     set(CURLOPT_NOBODY, request.method == "HEAD" ? 1L : 0L);
+    if (request.method == "PUT" || request.method == "POST") send_body(request);
+    if (request.method != "HEAD") set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
     set(CURLOPT_HTTPHEADER, list);
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_NOSIGNAL, 1L);
@@ -94,7 +99,8 @@ class Exchange {
   }
   bool may_pass() const {
     if (is_complete())
-      return answer_.status == 429 || (answer_.status >= 500 && answer_.status != 501);
+      return answer_.status == 409 || answer_.status == 429 ||
+             (answer_.status >= 500 && answer_.status != 501);
     return is_passing_fault(code_);
   }
 
@@ -102,6 +108,42 @@ class Exchange {
   template <typename Value>
   void set(CURLoption option, Value value) {
     ::curl_easy_setopt(handle_, option, value);
+  }
+
+  void send_body(const Request& request) {
+    constexpr long kBufferBytes = 1 << 19;  // NOLINT(google-runtime-int): libcurl's type
+    set(CURLOPT_UPLOAD, 1L);
+    set(CURLOPT_UPLOAD_BUFFERSIZE, kBufferBytes);
+    set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.body_bytes()));
+    set(CURLOPT_READFUNCTION, &Exchange::give_body);
+    set(CURLOPT_READDATA, this);
+    set(CURLOPT_SEEKFUNCTION, &Exchange::seek_body);
+    set(CURLOPT_SEEKDATA, this);
+  }
+
+  static size_t give_body(char* to, size_t /*one*/, size_t room, void* self) {
+    auto* const exchange = static_cast<Exchange*>(self);
+    while (exchange->text_at_ < exchange->body_.size()) {
+      const std::string_view rest = exchange->body_[exchange->text_at_].substr(exchange->byte_at_);
+      const size_t count = std::min(rest.size(), room);
+      if (count == 0) {  // this text is sent
+        ++exchange->text_at_;
+        exchange->byte_at_ = 0;
+        continue;
+      }
+      std::memcpy(to, rest.data(), count);
+      exchange->byte_at_ += count;
+      return count;
+    }
+    return 0;
+  }
+
+  /// Starts the body again, if libcurl finds only while sending that a connection is closed.
+  static int seek_body(void* self, curl_off_t offset, int origin) {
+    if (offset != 0 || origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+    auto* const exchange = static_cast<Exchange*>(self);
+    exchange->text_at_ = exchange->byte_at_ = 0;
+    return CURL_SEEKFUNC_OK;
   }
 
   static size_t take_body(const char* bytes, size_t /*one*/, size_t count, void* self) {
@@ -131,6 +173,8 @@ class Exchange {
 
   CURL* handle_;
   int64_t max_body_bytes_;
+  const std::vector<std::string_view>& body_;
+  size_t text_at_ = 0, byte_at_ = 0;  ///< next byte of the body to send
   CurlList headers_;
   std::array<char, CURL_ERROR_SIZE> text_{};
   Answer answer_;
@@ -155,7 +199,7 @@ bool is_passing_fault(int curl_code) {
       CURLE_COULDNT_CONNECT, CURLE_COULDNT_RESOLVE_HOST, CURLE_OPERATION_TIMEDOUT,
       CURLE_RECV_ERROR,      CURLE_SEND_ERROR,           CURLE_PARTIAL_FILE,
       CURLE_GOT_NOTHING,     CURLE_SSL_CONNECT_ERROR,    CURLE_COULDNT_RESOLVE_PROXY,
-      CURLE_HTTP2,           CURLE_HTTP2_STREAM};
+      CURLE_HTTP2,           CURLE_HTTP2_STREAM,         CURLE_SEND_FAIL_REWIND};
   return std::find(std::begin(kPassing), std::end(kPassing), curl_code) != std::end(kPassing);
 }
 
@@ -166,7 +210,7 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
   const double timeout_s = files::store_limits().timeout_s, end_s = now_s() + timeout_s;
   for (double pause_s = kFirstPause;; pause_s = std::min(2 * pause_s, kLongestPause)) {
     // Signed for every try, because a signature contains the time.
-    sign(access.credentials, access.region, std::time(nullptr), &request);
+    sign(access, std::time(nullptr), &request);
     Exchange exchange(request, max_body_bytes, end_s - now_s());
     Answer& answer = exchange.run();
     if (exchange.is_complete() && !exchange.may_pass()) return std::move(answer);
@@ -175,13 +219,48 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
     if (!exchange.may_pass() || now_s() + pause_s >= end_s)
       throw Error(
           ExitCode::kIo, "remote",
-          fmt::format("{}: cannot be read from {}: {}{}", place, request.origin, fault,
-                      exchange.may_pass()
-                          ? fmt::format(" (tried for {:g} s, data.remote_timeout_s)", timeout_s)
-                          : ""));
+          fmt::format(
+              "{}: cannot be {} {}: {}{}", place,
+              request.method == "GET" || request.method == "HEAD" ? "read from" : "written to",
+              request.origin, fault,
+              exchange.may_pass()
+                  ? fmt::format(" (tried for {:g} s, data.remote_timeout_s)", timeout_s)
+                  : ""));
     log::debug("remote", fmt::format("{}: {}; retry in {:g} s", place, fault, pause_s));
     std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
   }
+}
+
+std::optional<std::string> fetch_page(const std::string& method, const std::string& url,
+                                      const std::vector<std::string>& headers, double timeout_s) {
+  constexpr size_t kMostBytes = size_t{1} << 16;
+  const CurlHandle handle = make_curl_handle();
+  const auto set = [&](CURLoption option, auto value) {
+    ::curl_easy_setopt(handle.get(), option, value);
+  };
+  curl_slist* list = nullptr;
+  for (const std::string& header : headers) list = ::curl_slist_append(list, header.c_str());
+  const CurlList kept(list);
+  std::string page;
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_CUSTOMREQUEST, method.c_str());
+  set(CURLOPT_HTTPHEADER, list);
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_NOPROXY, "*");
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_TIMEOUT_MS, std::lround(1000 * timeout_s));
+  const auto take_page = [](const char* bytes, size_t /*one*/, size_t count, void* to) -> size_t {
+    auto* const text = static_cast<std::string*>(to);
+    if (text->size() + count > kMostBytes) return 0;
+    text->append(bytes, count);
+    return count;
+  };
+  set(CURLOPT_WRITEFUNCTION, +take_page);
+  set(CURLOPT_WRITEDATA, &page);
+  long status = 0;  // NOLINT(google-runtime-int): libcurl's type
+  if (::curl_easy_perform(handle.get()) != CURLE_OK) return std::nullopt;
+  ::curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);
+  return status == 200 ? std::optional(page) : std::nullopt;
 }
 
 constexpr size_t kMaxAnswerBytes = 200;

@@ -1,277 +1,31 @@
-// Stores with the S3 interface, and their cache of blocks.
+// Stores with the S3 interface.
 #include "remote/object_store.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
+#include <ctime>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 
-#include <curl/curl.h>
-#include <expat.h>
 #include <fmt/format.h>
 
+#include "base/digest.h"
 #include "base/error.h"
+#include "base/files/files.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/yaml/config_reader.h"
+#include "remote/cached_object.h"
 #include "remote/credentials.h"
 #include "remote/http.h"
+#include "remote/store_answers.h"
 
 namespace lockstep::remote {
 
-// BlockCache has two kinds of locks. The cache's mutex guards the table and is held briefly. A
-// slot's mutex is held during its fetch. So slow fetches of different blocks run in parallel.
-
-namespace {
-
-/// Cache of the object blocks read last, up to a number of bytes. A block that several threads
-/// request at once is fetched once. Thread-safe.
-class BlockCache {
- public:
-  using Block = std::shared_ptr<const std::string>;
-  using Key = std::pair<std::string, int64_t>;  ///< object with its tag, and block number
-
-  /// Blocks that readers still hold are not counted in `max_bytes`.
-  explicit BlockCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
-
-  /// Returns the block, fetched by `fetch` if it is missing. An exception of `fetch` is passed on,
-  /// and the next caller tries again.
-  Block get(const Key& key, const std::function<std::string()>& fetch) {
-    // The cache's mutex is not held here, so other blocks can be read meanwhile.
-    const std::shared_ptr<Slot> slot = slot_of(key);
-    const std::scoped_lock lock(slot->mutex);
-    if (slot->block == nullptr) {
-      slot->block = std::make_shared<const std::string>(fetch());
-      note(key, slot, static_cast<int64_t>(slot->block->size()));
-    }
-    return slot->block;
-  }
-
-  /// Returns the block; null if it is missing.
-  Block find(const Key& key) {
-    const std::scoped_lock lock(mutex_);
-    const auto found = entries_.find(key);
-    // num_bytes 0: being fetched. This call must not wait for that.
-    if (found == entries_.end() || found->second.num_bytes == 0) return nullptr;
-    order_.splice(order_.begin(), order_, found->second.place);
-    return found->second.slot->block;
-  }
-
- private:
-  struct Slot {
-    std::mutex mutex;  ///< held during the fetch
-    Block block;
-  };
-  struct Entry {
-    std::shared_ptr<Slot> slot;
-    std::list<Key>::iterator place;
-    int64_t num_bytes = 0;
-  };
-
-  std::shared_ptr<Slot> slot_of(const Key& key) {
-    const std::scoped_lock lock(mutex_);
-    const auto [found, is_new] = entries_.try_emplace(key);
-    if (is_new)
-      found->second = {std::make_shared<Slot>(), order_.insert(order_.begin(), key)};
-    else
-      order_.splice(order_.begin(), order_, found->second.place);
-    return found->second.slot;
-  }
-
-  void note(const Key& key, const std::shared_ptr<Slot>& slot, int64_t num_bytes) {
-    const std::scoped_lock lock(mutex_);
-    const auto noted = entries_.find(key);
-    if (noted == entries_.end() || noted->second.slot != slot) return;  // evicted meanwhile
-    noted->second.num_bytes = num_bytes;
-    num_bytes_ += num_bytes;
-    // Evicts the least recently used blocks.
-    while (num_bytes_ > max_bytes_ && !order_.empty()) {
-      const auto oldest = entries_.find(order_.back());
-      num_bytes_ -= oldest->second.num_bytes;
-      entries_.erase(oldest);
-      order_.pop_back();
-    }
-  }
-
-  const int64_t max_bytes_;
-  std::mutex mutex_;
-  std::map<Key, Entry> entries_;
-  std::list<Key> order_;  // most recently used first
-  int64_t num_bytes_ = 0;
-};
-
-/// Object that is read by ranges through a cache of blocks. Whole blocks are fetched if all known
-/// objects fit into the cache, or a read continues the last one. They are fetched too for ranges of
-/// at least a block and for small objects. Otherwise only the range is fetched.
-class Object final : public files::RemoteFile {
- public:
-  static constexpr int64_t kBlockBytes = int64_t{4} << 20;
-
-  /// Function that returns exactly these bytes of the object, or throws.
-  using Fetch = std::function<std::string(int64_t offset, int64_t num_bytes)>;
-
-  /// `all_fit`: true if blocks remain in the cache once they are read.
-  Object(files::FileFacts facts, Fetch fetch, bool all_fit, std::shared_ptr<BlockCache> cache)
-      : facts_(std::move(facts)),
-        fetch_(std::move(fetch)),
-        all_fit_(all_fit),
-        cache_(std::move(cache)) {}
-
-  int64_t num_bytes() const override { return facts_.num_bytes; }
-  // A block or range at a time; cached blocks are used even for random reads.
-  void read_at(int64_t offset, std::span<char> bytes) const override {
-    const bool by_blocks = wants_blocks(offset, static_cast<int64_t>(bytes.size()));
-    while (!bytes.empty()) {
-      const int64_t number = offset / kBlockBytes, begin = offset - number * kBlockBytes;
-      const auto count =
-          static_cast<size_t>(std::min(static_cast<int64_t>(bytes.size()), kBlockBytes - begin));
-      const BlockCache::Block block = by_blocks ? block_at(number) : cache_->find(key_of(number));
-      if (block != nullptr)
-        std::memcpy(bytes.data(), block->data() + begin, count);
-      else
-        std::memcpy(bytes.data(), fetch_(offset, static_cast<int64_t>(count)).data(), count);
-      bytes = bytes.subspan(count);
-      offset += static_cast<int64_t>(count);
-    }
-  }
-
- private:
-  // Sequential reads profit from whole blocks. Random reads of small records would fetch 4 MiB
-  // each, so they fetch only their range.
-  bool wants_blocks(int64_t offset, int64_t num_bytes) const {
-    const int64_t from_last = offset - last_end_.exchange(offset + num_bytes);
-    const bool goes_on = from_last >= 0 && from_last < kBlockBytes / 4;
-    // A small object is fetched whole.
-    return all_fit_ || goes_on || num_bytes >= kBlockBytes || facts_.num_bytes <= kBlockBytes / 16;
-  }
-
-  /// Returns the key of a block. It contains the tag, because a replaced object has other blocks.
-  BlockCache::Key key_of(int64_t number) const { return {facts_.path + '\n' + facts_.tag, number}; }
-
-  BlockCache::Block block_at(int64_t number) const {
-    const int64_t begin = number * kBlockBytes;
-    return cache_->get(key_of(number), [&] {
-      return fetch_(begin, std::min(kBlockBytes, facts_.num_bytes - begin));
-    });
-  }
-
-  files::FileFacts facts_;
-  Fetch fetch_;
-  bool all_fit_;
-  std::shared_ptr<BlockCache> cache_;
-  mutable std::atomic<int64_t> last_end_{0};
-};
-
-}  // namespace
-
-// Parsers for the XML answers of a store, by expat.
-
-namespace {
-
-/// Walker over XML. Calls `on_element` at the end of each element with its path from the root
-/// ("Error/Code") and its own text.
-class XmlWalk {
- public:
-  using OnElement = std::function<void(const std::string& path, const std::string& text)>;
-
-  explicit XmlWalk(OnElement on_element)
-      : on_element_(std::move(on_element)), parser_(::XML_ParserCreate(nullptr)) {
-    ::XML_SetUserData(parser_.get(), this);
-    ::XML_SetElementHandler(parser_.get(), &XmlWalk::begin, &XmlWalk::end);
-    ::XML_SetCharacterDataHandler(parser_.get(), &XmlWalk::take);
-  }
-
-  /// Parses a text; false if it is not well-formed.
-  bool parse(std::string_view xml) {
-    return ::XML_Parse(parser_.get(), xml.data(), static_cast<int>(xml.size()), 1) == XML_STATUS_OK;
-  }
-
- private:
-  static void begin(void* self, const XML_Char* name, const XML_Char** /*attributes*/) {
-    auto* const walk = static_cast<XmlWalk*>(self);
-    walk->path_ += (walk->path_.empty() ? "" : "/") + std::string(name);
-    walk->text_.clear();
-  }
-  static void take(void* self, const XML_Char* text, int num_bytes) {
-    static_cast<XmlWalk*>(self)->text_.append(text, static_cast<size_t>(num_bytes));
-  }
-  static void end(void* self, const XML_Char* /*name*/) {
-    auto* const walk = static_cast<XmlWalk*>(self);
-    walk->on_element_(walk->path_, walk->text_);
-    const size_t slash = walk->path_.rfind('/');
-    walk->path_.resize(slash == std::string::npos ? 0 : slash);
-    walk->text_.clear();
-  }
-
-  struct Free {
-    void operator()(XML_ParserStruct* parser) const { ::XML_ParserFree(parser); }
-  };
-
-  OnElement on_element_;
-  std::unique_ptr<XML_ParserStruct, Free> parser_;
-  std::string path_, text_;
-};
-
-/// Decodes a key of "encoding-type=url", where a plus sign is a space as in a form.
-std::string decoded(std::string key) {
-  std::replace(key.begin(), key.end(), '+', ' ');
-  int num_bytes = 0;
-  char* const text =
-      ::curl_easy_unescape(nullptr, key.data(), static_cast<int>(key.size()), &num_bytes);
-  if (text == nullptr) throw std::bad_alloc();
-  key.assign(text, static_cast<size_t>(num_bytes));
-  ::curl_free(text);
-  return key;
-}
-
-}  // namespace
-
-ListingPage parse_listing(std::string_view xml, const std::string& place) {
-  ListingPage page;
-  files::FileFacts object;
-  bool has_root = false, has_more = false, has_sizes = true, is_encoded = false;
-  XmlWalk walk([&](const std::string& path, const std::string& text) {
-    if (path == "ListBucketResult/Contents/Key") object.path = text;
-    if (path == "ListBucketResult/Contents/ETag") object.tag = text;
-    if (path == "ListBucketResult/Contents/Size")
-      object.num_bytes = parse_integer(text).value_or(-1);
-    if (path == "ListBucketResult/Contents") {
-      has_sizes = has_sizes && object.num_bytes >= 0 && !object.path.empty();
-      page.objects.push_back(std::exchange(object, {}));
-    }
-    if (path == "ListBucketResult/EncodingType") is_encoded = text == "url";
-    if (path == "ListBucketResult/IsTruncated") has_more = text == "true";
-    if (path == "ListBucketResult/NextContinuationToken") page.next_token = text;
-    if (path == "ListBucketResult") has_root = true;
-  });
-  if (!walk.parse(xml) || !has_root || !has_sizes || (has_more && page.next_token.empty()))
-    throw Error(ExitCode::kIo, "remote",
-                place +
-                    ": the store's answer is not a listing (ListObjectsV2); check that its address "
-                    "is an S3 endpoint");
-  if (!has_more) page.next_token.clear();
-  // Decoded at the end, since EncodingType may follow the keys.
-  for (files::FileFacts& found : page.objects)
-    if (is_encoded) found.path = decoded(std::move(found.path));
-  return page;
-}
-
-StoreFault parse_fault(std::string_view xml) {
-  StoreFault fault;
-  XmlWalk walk([&](const std::string& path, const std::string& text) {
-    if (path == "Error/Code") fault.code = text;
-    if (path == "Error/Message") fault.message = text;
-  });
-  return walk.parse(xml) ? fault : StoreFault{};
-}
-
-// ObjectStore: HEAD requests for facts, ListObjectsV2 for listings, GET with Range for content.
+// ObjectStore: HEAD requests for facts, ListObjectsV2 for listings, GET with Range for content. PUT
+// writes small objects, uploads in parts write large ones.
 
 namespace {
 
@@ -324,7 +78,9 @@ Request addressed(Request request, const Access& access, const std::string& buck
 /// first needed, and again when access is denied, because temporary keys expire. Until forget(), an
 /// object is read with the tag (If-Match) of its first look. So a replaced object is never mixed
 /// with the old one.
-class ObjectStore final : public files::FileStore {
+///
+/// Conditions of writes use the ETag on stores with Amazon's interface, the generation on Google's.
+class ObjectStore final : public files::WritableStore {
  public:
   ObjectStore(std::string scheme, std::function<Access()> find_access)
       : scheme_(std::move(scheme)), find_access_(std::move(find_access)) {}
@@ -332,7 +88,7 @@ class ObjectStore final : public files::FileStore {
   std::unique_ptr<files::RemoteFile> open(const std::string& path) override {
     const std::optional<files::FileFacts> facts = look_at(path);
     if (!facts) throw Error(ExitCode::kInputMissing, "remote", path + ": no such object or bucket");
-    return std::make_unique<Object>(
+    return cached_object(
         *facts,
         [this, facts = *facts](int64_t offset, int64_t num_bytes) {
           return read_range(facts, offset, num_bytes);
@@ -351,7 +107,8 @@ class ObjectStore final : public files::FileStore {
     if (answer.status == 404) return std::nullopt;
     if (answer.status != 200) refuse(path, answer);
     files::FileFacts facts{path, parse_integer(header_of(answer, "content-length")).value_or(-1),
-                           header_of(answer, "etag")};
+                           header_of(answer, "etag"),
+                           parse_time(header_of(answer, "last-modified"))};
     if (facts.num_bytes < 0)
       throw Error(ExitCode::kIo, "remote", path + ": the store does not return the object's size");
     learn(facts);
@@ -385,6 +142,107 @@ class ObjectStore final : public files::FileStore {
     if (known_.emplace(facts.path, facts).second) known_bytes_ += facts.num_bytes;
   }
 
+  void forget(const std::string& beginning) override {
+    const std::scoped_lock lock(mutex_);
+    auto known = known_.lower_bound(beginning);
+    while (known != known_.end() && known->first.starts_with(beginning)) {
+      known_bytes_ -= known->second.num_bytes;
+      known = known_.erase(known);
+    }
+  }
+
+  std::optional<files::Versioned> read_now(const std::string& path) override {
+    Answer answer = ask(name_of(path), {}, kMaxTextBytes, path);
+    if (answer.status == 404) return std::nullopt;
+    if (answer.status != 200) refuse(path, answer);
+    return files::Versioned{std::move(answer.body), version_in(answer)};
+  }
+
+  std::string put(const std::string& path, std::string_view bytes,
+                  const std::optional<std::string>& replaced) override {
+    Request request{.method = "PUT", .body = {bytes}};
+    if (replaced) add_condition(*replaced, &request.headers);
+    add_checksum(crc32c(bytes), &request.headers);
+    const Answer answer = ask(name_of(path), request, kMaxTextBytes, path);
+    forget(path);
+    if (answer.status == 200) return version_in(answer);
+    // 404: the object that should be replaced is gone.
+    if (answer.status != 412 && !(answer.status == 404 && replaced && !replaced->empty()))
+      refuse(path, answer);
+    // The store may have taken an earlier try whose answer was lost.
+    if (const auto now = read_now(path); now && now->bytes == bytes) return now->version;
+    throw files::WriteConflict(ExitCode::kIo, "remote",
+                               path + ": another program has written it meanwhile");
+  }
+
+  void remove(const std::string& path) override {
+    const Answer answer = ask(name_of(path), {.method = "DELETE"}, kMaxTextBytes, path);
+    forget(path);
+    if (answer.status != 204 && answer.status != 200 && answer.status != 404) refuse(path, answer);
+  }
+
+  files::Upload begin_upload(const std::string& path) override {
+    Request request{.method = "POST", .query = {{"uploads", ""}}};
+    if (!is_google()) request.headers["x-amz-checksum-algorithm"] = "CRC32C";
+    const Answer answer = ask(name_of(path), request, kMaxTextBytes, path);
+    if (answer.status != 200) refuse(path, answer);
+    return {.path = path, .id = parse_upload_id(answer.body, path)};
+  }
+
+  files::SentPart send_part(const files::Upload& upload, int64_t number,
+                            std::span<const std::string_view> bytes) override {
+    Request request{.method = "PUT",
+                    .query = {{"partNumber", fmt::format("{}", number)}, {"uploadId", upload.id}},
+                    .body = {bytes.begin(), bytes.end()}};
+    uint32_t crc = 0;
+    for (const std::string_view text : bytes) crc = crc32c(text, crc);
+    add_checksum(crc, &request.headers);
+    const Answer answer = ask(name_of(upload.path), request, kMaxTextBytes, upload.path);
+    if (answer.status != 200) refuse(upload.path, answer);
+    const std::string tag = header_of(answer, "etag");
+    if (tag.empty())
+      throw Error(ExitCode::kIo, "remote", upload.path + ": the store does not tag a part (ETag)");
+    return {.tag = tag, .crc32c = crc};
+  }
+
+  bool complete(const files::Upload& upload, std::span<const files::SentPart> parts) override {
+    const std::string text = completion_text(parts, !is_google());
+    const Request request{.method = "POST", .query = {{"uploadId", upload.id}}, .body = {text}};
+    const Answer answer = ask(name_of(upload.path), request, kMaxTextBytes, upload.path);
+    forget(upload.path);
+    // A store may begin its answer before the work, so 200 with an error inside is a fault too.
+    const StoreFault fault = parse_fault(answer.body);
+    if (answer.status == 404 && fault.code != "NoSuchBucket") return false;
+    if (answer.status != 200 || !fault.code.empty()) refuse(upload.path, answer);
+    return true;
+  }
+
+  void abort(const files::Upload& upload) override {
+    const Request request{.method = "DELETE", .query = {{"uploadId", upload.id}}};
+    const Answer answer = ask(name_of(upload.path), request, kMaxTextBytes, upload.path);
+    if (answer.status != 204 && answer.status != 200 && answer.status != 404)
+      refuse(upload.path, answer);
+  }
+
+  std::vector<files::Upload> uploads(const std::string& beginning) override {
+    const Name name = name_of(beginning);
+    Request request{.query = {{"uploads", ""}, {"encoding-type", "url"}, {"prefix", name.key}}};
+    std::vector<files::Upload> all;
+    while (true) {
+      const Answer answer = ask({name.bucket, ""}, request, kMaxTextBytes, beginning);
+      if (answer.status != 200) refuse(beginning, answer);
+      UploadsPage page = parse_uploads(answer.body, beginning);
+      for (files::Upload& upload : page.uploads) {
+        upload.path = fmt::format("{}://{}/{}", scheme_, name.bucket, upload.path);
+        if (upload.path.starts_with(beginning)) all.push_back(std::move(upload));
+      }
+      if (page.next_key.empty()) break;
+      request.query["key-marker"] = page.next_key;
+      request.query["upload-id-marker"] = page.next_id;
+    }
+    return all;
+  }
+
   /// Clears facts, cached content and keys, so that they are requested again. Open files keep what
   /// they have.
   void forget() {
@@ -409,10 +267,39 @@ class ObjectStore final : public files::FileStore {
     return name;
   }
 
+  /// Returns the credentials. Those that are about to expire are determined again.
   std::shared_ptr<const Access> access() {
+    constexpr std::time_t kEarlyS = 60;  // longer than one request should take
     const std::scoped_lock lock(mutex_);
-    if (access_ == nullptr) access_ = std::make_shared<const Access>(find_access_());
+    const std::time_t expires_s = access_ == nullptr ? 0 : access_->credentials.expires_s;
+    if (access_ == nullptr || (expires_s > 0 && expires_s - kEarlyS <= std::time(nullptr)))
+      access_ = std::make_shared<const Access>(find_access_());
     return access_;
+  }
+
+  bool is_google() { return access()->is_google; }
+
+  /// Requires of a write that the present object has this version; empty: that there is none.
+  void add_condition(const std::string& version, Headers* headers) {
+    if (is_google())
+      (*headers)["x-goog-if-generation-match"] = version.empty() ? "0" : version;
+    else if (version.empty())
+      (*headers)["if-none-match"] = "*";
+    else
+      (*headers)["if-match"] = version;
+  }
+
+  /// Returns the version for add_condition().
+  std::string version_in(const Answer& answer) {
+    return header_of(answer, is_google() ? "x-goog-generation" : "etag");
+  }
+
+  /// Lets the store compare what arrives.
+  void add_checksum(uint32_t crc, Headers* headers) {
+    if (is_google())
+      (*headers)["x-goog-hash"] = "crc32c=" + crc32c_text(crc);
+    else
+      (*headers)["x-amz-checksum-crc32c"] = crc32c_text(crc);
   }
 
   /// Returns the credentials that are valid now instead of `denied`; null if they are unchanged.
@@ -429,7 +316,7 @@ class ObjectStore final : public files::FileStore {
 
   std::shared_ptr<BlockCache> cache() {
     const std::scoped_lock lock(mutex_);
-    if (cache_ == nullptr) cache_ = std::make_shared<BlockCache>(files::store_limits().cache_bytes);
+    if (cache_ == nullptr) cache_ = make_block_cache(files::store_limits().cache_bytes);
     return cache_;
   }
 

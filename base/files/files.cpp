@@ -1,42 +1,17 @@
-// Files on this host, and the table of stores.
+// Files on this host. What works on stores too asks them first.
 #include "base/files/files.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
-#include <map>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
 namespace lockstep::files {
 
-// Stores are added before threads start and never removed, so lookups need no lock.
-
 namespace {
-
-using Stores = std::map<std::string, std::unique_ptr<FileStore>, std::less<>>;
-
-Stores& stores() {
-  static Stores all;
-  return all;
-}
-
-/// Limits of all stores, set before files are read.
-StoreLimits& limits_of_all() {
-  static StoreLimits limits;
-  return limits;
-}
-
-/// Returns "s3" of "s3://bucket/key"; empty for a path of this host.
-std::string_view scheme_of(std::string_view path) {
-  const size_t end = path.find("://");
-  if (end == std::string_view::npos) return {};
-  const std::string_view scheme = path.substr(0, end);
-  return scheme.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos
-             ? scheme
-             : std::string_view();
-}
 
 /// Throws an Error with the path.
 [[noreturn]] void fail(ExitCode code, const std::filesystem::path& path, const std::string& what) {
@@ -79,27 +54,6 @@ std::string missing(const std::filesystem::path& path) {
 }
 
 }  // namespace
-
-void add_store(const std::string& scheme, std::unique_ptr<FileStore> store) {
-  stores()[scheme] = std::move(store);
-}
-
-FileStore* store_of(const std::filesystem::path& path) {
-  const std::string_view scheme = scheme_of(path.native());
-  if (scheme.empty()) return nullptr;
-  if (const auto found = stores().find(scheme); found != stores().end()) return found->second.get();
-  std::string known;
-  for (const auto& [name, store] : stores()) known += (known.empty() ? "" : ", ") + name + "://";
-  throw Error(ExitCode::kConfig, "files",
-              path.string() + ": files are read from this host's folders" +
-                  (known.empty() ? "" : " and from " + known));
-}
-
-bool is_remote(const std::filesystem::path& path) { return !scheme_of(path.native()).empty(); }
-
-void set_store_limits(const StoreLimits& limits) { limits_of_all() = limits; }
-
-const StoreLimits& store_limits() { return limits_of_all(); }
 
 FileFacts facts_of(const std::filesystem::path& path) {
   const std::string name = path.string();
@@ -200,6 +154,17 @@ std::string read(const std::filesystem::path& path, int64_t max_bytes) {
   return bytes;
 }
 
+std::optional<std::string> read_now(const std::filesystem::path& path, int64_t max_bytes) {
+  if (is_remote(path)) {
+    auto now = writable_store_of(path).read_now(path.string());
+    return now ? std::optional(std::move(now->bytes)) : std::nullopt;
+  }
+  std::error_code fault;
+  // A fault counts as "exists"; opening the file then reports it.
+  if (!std::filesystem::exists(path, fault) && !fault) return std::nullopt;
+  return read(path, max_bytes);
+}
+
 // In the same folder, since a rename cannot cross file systems.
 WholeFile::WholeFile(std::filesystem::path path, std::string_view suffix)
     : path_(std::move(path)), part_(path_.string().append(suffix)) {
@@ -222,6 +187,10 @@ void WholeFile::publish(bool durably) {
 }
 
 void write_atomically(const std::filesystem::path& path, std::string_view text) {
+  if (is_remote(path)) {
+    (void)writable_store_of(path).put(path.string(), text);
+    return;
+  }
   WholeFile file(path);
   file.append(text);
   file.publish(true);
@@ -232,6 +201,7 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 }
 
 void sync_folder(const std::filesystem::path& folder) {
+  if (is_remote(folder)) return;  // a store has answered only once a file was durable
   const std::filesystem::path opened = folder.empty() ? "." : folder;
   const Descriptor file(::open(opened.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (file.get() < 0) fail_errno(opened, "open");
@@ -257,14 +227,20 @@ void make_folders(const std::filesystem::path& folder) {
 }
 
 void remove_file(const std::filesystem::path& path) {
+  if (is_remote(path)) return writable_store_of(path).remove(path.string());
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_errno(path, "unlink");
+}
+
+/// Returns the beginning of the paths of a store's files in the folder.
+static std::string beginning_of(const std::filesystem::path& folder) {
+  return folder.string() + (folder.string().ends_with('/') ? "" : "/");
 }
 
 std::vector<std::string> list(const std::filesystem::path& folder) {
   std::error_code fault;
   std::vector<std::string> names;
   if (FileStore* const store = store_of(folder)) {
-    const std::string beginning = folder.string() + (folder.string().ends_with('/') ? "" : "/");
+    const std::string beginning = beginning_of(folder);
     for (const FileFacts& facts : store->list(beginning))
       if (const std::string name = facts.path.substr(beginning.size());
           name.find('/') == std::string::npos)
@@ -282,17 +258,36 @@ std::vector<std::string> list(const std::filesystem::path& folder) {
 
 bool exists(const std::filesystem::path& path) {
   std::error_code ignored;
+  if (FileStore* const store = store_of(path)) try {
+      return store->look_at(path.string()).has_value() || is_folder(path);
+    } catch (const Error&) {
+      return false;
+    }
   return std::filesystem::exists(path, ignored);
 }
 
 bool is_folder(const std::filesystem::path& path) {
   std::error_code ignored;
+  if (FileStore* const store = store_of(path)) return !store->list(beginning_of(path)).empty();
   return std::filesystem::is_directory(path, ignored);
 }
 
 bool is_file(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored);
+}
+
+std::optional<std::filesystem::file_time_type> written_at(const std::filesystem::path& path) {
+  std::error_code fault;
+  if (is_remote(path)) {
+    FileStore* const store = store_of(path);
+    const std::optional<FileFacts> facts = store->look_at(path.string());
+    if (!facts || facts->written_s == 0) return std::nullopt;
+    const std::chrono::sys_seconds time{std::chrono::seconds(facts->written_s)};
+    return std::chrono::file_clock::from_sys(time);
+  }
+  const auto written = std::filesystem::last_write_time(path, fault);
+  return fault ? std::nullopt : std::optional(written);
 }
 
 void require_writable(const std::filesystem::path& folder) {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/files/store.h"
 
 /// Access to all files, on this host and in stores. Every function throws Error. It is
 /// kInputMissing if a file to read is missing, is not a regular file or must not be read. It is kIo
@@ -20,66 +21,8 @@
 /// created. Messages name the path.
 namespace lockstep::files {
 
-// Stores: paths that begin with a scheme, such as s3://bucket/key. Code that supports a scheme adds
-// a store for it. Reader and data sets then read such paths like any other.
-
-/// Facts of a file from a listing.
-struct FileFacts {
-  std::string path;
-  int64_t num_bytes = -1;  ///< -1: not determined
-  std::string tag;         ///< of the content (ETag), different for other bytes; empty: unknown
-
-  bool operator==(const FileFacts& other) const = default;
-};
-
-/// File of a store with random access. Thread-safe.
-class RemoteFile {
- public:
-  virtual ~RemoteFile() = default;
-
-  /// Returns the size at the time of opening.
-  virtual int64_t num_bytes() const = 0;
-  /// Fills `bytes` from `offset` on; the range must be inside the file. Throws Error(kBadData) if
-  /// the file was replaced since opening, Error(kIo) if the store does not deliver in time.
-  virtual void read_at(int64_t offset, std::span<char> bytes) const = 0;
-};
-
-/// Limits of all stores of a process.
-struct StoreLimits {
-  int64_t cache_bytes = int64_t{256} << 20;  ///< file content kept in memory at most
-  double timeout_s = 120;                    ///< for one request, including all retries
-};
-
-/// Store of one scheme. Thread-safe. Throws kInputMissing if a file or its folder (bucket) does not
-/// exist or must not be read. Throws kConfig for incomplete credentials, kIo as above.
-class FileStore {
- public:
-  virtual ~FileStore() = default;
-
-  virtual std::unique_ptr<RemoteFile> open(const std::string& path) = 0;
-  /// Returns the facts of a file; nullopt if there is none.
-  virtual std::optional<FileFacts> look_at(const std::string& path) = 0;
-  /// Returns every file whose path begins with the text, sorted by path.
-  virtual std::vector<FileFacts> list(const std::string& beginning) = 0;
-  /// Takes over facts that another rank found, so that open() and look_at() need no request.
-  virtual void learn(const FileFacts& facts) = 0;
-};
-
-/// Adds the store of a scheme ("s3"). Call it once per scheme, before files are read.
-void add_store(const std::string& scheme, std::unique_ptr<FileStore> store);
-/// Returns the store of a path; null for a path of this host. Throws Error(kConfig) for an unknown
-/// scheme.
-FileStore* store_of(const std::filesystem::path& path);
-bool is_remote(const std::filesystem::path& path);
-
-/// Sets the limits. Call it before files are read.
-void set_store_limits(const StoreLimits& limits);
-const StoreLimits& store_limits();
-
-/// Returns the facts of one file. Throws Error(kInputMissing) if it does not exist.
-FileFacts facts_of(const std::filesystem::path& path);
-
-// Files on this host; Reader also reads from stores.
+// Reader, write_atomically(), remove_file(), list(), exists(), is_folder() and written_at() work on
+// stores too (base/files/store.h). The others are for files of this host.
 
 /// Owner of a file descriptor, which it closes; -1: none.
 class Descriptor {
@@ -182,17 +125,24 @@ class Reader {
   int64_t num_bytes_ = 0;
 };
 
+/// Returns the facts of one file. Throws Error(kInputMissing) if it does not exist.
+FileFacts facts_of(const std::filesystem::path& path);
+
 /// Returns the entire file. Throws kIo, before it allocates memory, if the file is larger than
 /// max_bytes.
 std::string read(const std::filesystem::path& path, int64_t max_bytes = int64_t{1} << 40);
 
+/// Returns a small file that programs replace as a whole; nullopt if it is missing. A store's file
+/// is read past all caches.
+std::optional<std::string> read_now(const std::filesystem::path& path, int64_t max_bytes);
+
 /// Replaces a small file atomically: temporary file, sync, rename, folder sync. A reader sees the
-/// old text or the new one.
+/// old text or the new one. In a store it is one request.
 void write_atomically(const std::filesystem::path& path, std::string_view text);
 
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 /// Makes earlier renames and removals in this folder durable. Some file systems have no such
-/// operation and return EINVAL; that is not an error.
+/// operation and return EINVAL; that is not an error. A store needs none.
 void sync_folder(const std::filesystem::path& folder);
 /// Creates the folder and its missing parents, durably.
 void make_folders(const std::filesystem::path& folder);
@@ -200,9 +150,13 @@ void make_folders(const std::filesystem::path& folder);
 void remove_file(const std::filesystem::path& path);
 /// Returns the names of the files in a folder, sorted; empty if the folder is missing or a file.
 std::vector<std::string> list(const std::filesystem::path& folder);
-/// True if a file or folder exists on this host; false also if that cannot be found out.
+/// True if a file or folder exists; false also if that cannot be found out. In a store, a folder is
+/// the beginning of a file's path.
 bool exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
+/// Returns the time of a file's last write; nullopt if that cannot be found out. Stores know whole
+/// seconds.
+std::optional<std::filesystem::file_time_type> written_at(const std::filesystem::path& path);
 bool is_file(const std::filesystem::path& path);
 /// Throws kCannotCreate unless a file can be created in the folder, which is created if it is
 /// missing.

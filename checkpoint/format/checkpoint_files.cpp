@@ -111,7 +111,19 @@ std::string_view without_temporary_suffix(std::string_view name) {
 }
 
 CheckpointFolder::CheckpointFolder(const std::filesystem::path& dir) : dir_(dir) {
+  // Files of a store are looked at again with every listing.
+  if (files::is_remote(dir)) files::writable_store_of(dir).forget((dir / "").string());
   for (const std::string& name : files::list(dir)) {
+    if (name.ends_with(kRecordSuffix)) {
+      const std::string_view bare =
+          std::string_view(name).substr(0, name.size() - kRecordSuffix.size());
+      if (const auto parts = parse_save_name(bare)) {
+        SaveFiles& save = saves_[parts->prefix][parts->number];
+        save.has_record = true;
+        save.names.insert(save.names.begin(), name);
+      }
+      continue;
+    }
     const std::string_view stem = without_temporary_suffix(name);
     const std::optional<FileName> parts = parse_file_name(stem);
     if (stem.size() < name.size()) {
@@ -120,7 +132,9 @@ CheckpointFolder::CheckpointFolder(const std::filesystem::path& dir) : dir_(dir)
       SaveFiles& save = saves_[parts->prefix][parts->number];
       const bool is_index = parts->rest == kIndexSuffix;
       save.has_index = save.has_index || is_index;
-      save.names.insert(is_index ? save.names.begin() : save.names.end(), name);
+      const auto place =
+          is_index ? save.names.begin() + (save.has_record ? 1 : 0) : save.names.end();
+      save.names.insert(place, name);
     }
   }
 }
@@ -144,6 +158,15 @@ std::vector<SaveName> CheckpointFolder::committed(std::string_view prefix_name) 
   return found;
 }
 
+std::vector<std::string> CheckpointFolder::undone() const {
+  std::vector<std::string> found;
+  for (const auto& [prefix, by_number] : saves_)
+    for (const auto& [number, save] : by_number)
+      if (save.has_record && !save.has_index)
+        found.push_back(numbered((dir_ / prefix).string(), number));
+  return found;
+}
+
 void CheckpointFolder::remove(const std::string& prefix) const {
   const SaveFiles* const save = find(prefix);
   for (size_t i = 0; save != nullptr && i < save->names.size(); ++i) {
@@ -159,9 +182,8 @@ std::vector<SaveName> find_saves(const std::filesystem::path& dir, std::string_v
 Commit newest_commit(const std::filesystem::path& dir, std::string_view prefix_name) {
   const std::vector<SaveName> saves = find_saves(dir, prefix_name);
   if (saves.empty()) return {};
-  std::error_code ignored;
-  const auto written = std::filesystem::last_write_time(index_path(saves.back().prefix), ignored);
-  return {saves.back().prefix, written.time_since_epoch().count()};
+  const auto written = files::written_at(index_path(saves.back().prefix));
+  return {saves.back().prefix, written ? written->time_since_epoch().count() : 0};
 }
 
 // A name of the state file may be absolute; only its last part decides.
@@ -186,9 +208,7 @@ constexpr size_t kMostNamed = 5;
 /// Returns the folder's checkpoints for a message: "there are DIR/a-1, ..., DIR/a-9", or why there
 /// are none.
 static std::string saves_text(const std::filesystem::path& folder, std::string_view prefix_name) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored))
-    return fmt::format("no folder {}", folder.string());
+  if (!files::is_folder(folder)) return fmt::format("no folder {}", folder.string());
   std::vector<SaveName> saves = find_saves(folder, prefix_name);
   if (saves.empty()) saves = find_saves(folder);
   if (saves.empty()) return fmt::format("no checkpoints in {}", folder.string());
@@ -205,7 +225,7 @@ static std::string saves_text(const std::filesystem::path& folder, std::string_v
                                        folder.string(), text));
 }
 
-// Most specific hint first: a file's ending, a store, a folder, then names nearby.
+// Most specific hint first: a file's ending, a folder, then names nearby.
 std::string require_save(const std::string& prefix) {
   if (prefix.empty())
     refuse(ExitCode::kUsage, "'' is not a checkpoint name; name it as DIR/model.ckpt-1200");
@@ -213,12 +233,7 @@ std::string require_save(const std::string& prefix) {
   if (const auto stem = before_file_ending(prefix))
     refuse(ExitCode::kUsage, fmt::format("'{}' is a file; name a checkpoint without '{}': {}",
                                          prefix, prefix.substr(stem->size()), *stem));
-  if (files::is_remote(prefix))
-    refuse(ExitCode::kInputMissing, fmt::format("checkpoint '{}' not found: its store has no {}; "
-                                                "name a checkpoint by folder, prefix and number",
-                                                prefix, index_path(prefix)));
-  std::error_code ignored;
-  if (std::filesystem::is_directory(prefix, ignored)) refuse_folder(prefix);
+  if (files::is_folder(prefix)) refuse_folder(prefix);
   const std::filesystem::path path(prefix);
   const std::string name = path.filename().string();
   const auto parts = parse_save_name(path);
@@ -231,8 +246,7 @@ std::string require_save(const std::string& prefix) {
 
 std::string require_new_prefix(const std::string& prefix) {
   const std::string name = std::filesystem::path(prefix).filename().string();
-  std::error_code ignored;
-  if (name.empty() || name == "." || name == ".." || std::filesystem::is_directory(prefix, ignored))
+  if (name.empty() || name == "." || name == ".." || files::is_folder(prefix))
     refuse(ExitCode::kUsage,
            fmt::format("'{}' is a folder; checkpoints need a file name too: {}", prefix,
                        (std::filesystem::path(prefix) / "model.ckpt").string()));

@@ -14,6 +14,8 @@ namespace lockstep::checkpoint {
 
 inline constexpr std::string_view kStateFile = "checkpoint";
 inline constexpr std::string_view kTemporarySuffix = ".tmp";
+/// Suffix of the record of a save in an object store (checkpoint/save/store_commit.h).
+inline constexpr std::string_view kRecordSuffix = ".commit";
 /// Suffix of SHARD.entries.tmp, in which a rank lists for rank 0 what it wrote during a save.
 inline constexpr std::string_view kEntriesSuffix = ".entries";
 
@@ -64,8 +66,8 @@ struct SaveName {
 
 /// Files of one checkpoint, with or without an index; no temporary ones.
 struct SaveFiles {
-  bool has_index = false;
-  std::vector<std::string> names;  ///< index first, then shards
+  bool has_index = false, has_record = false;
+  std::vector<std::string> names;  ///< record and index first, then shards
 };
 
 /// Files of all checkpoints in a folder, as the constructor finds them. A missing folder has none.
@@ -79,6 +81,8 @@ class CheckpointFolder {
   const Saves& saves() const { return saves_; }
   /// Returns the files of DIR/model.ckpt-1200; null if it has none.
   const SaveFiles* find(const std::string& prefix) const;
+  /// Returns the checkpoints that have a record and no index: DIR/model.ckpt-1200.
+  std::vector<std::string> undone() const;
   /// Returns the temporary files of checkpoints and of the state file.
   const std::vector<std::string>& temporary_files() const { return temporary_; }
   /// Returns the committed checkpoints in numeric order, 9 before 10. `prefix_name` is model.ckpt;

@@ -71,7 +71,8 @@ void write_state_file(const std::filesystem::path& dir, const StateFile& state) 
 
 void change_state_file(const std::filesystem::path& dir,
                        const std::function<StateFile(StateFile)>& change) {
-  const FolderFlock lock(dir);
+  std::optional<FolderFlock> lock;
+  if (!files::is_remote(dir)) lock.emplace(dir);
   StateFile before;
   // An unreadable state file counts as empty: it can be rebuilt from the folder.
   (void)fault_of([&] { before = read_state_file(dir).value_or(StateFile{}); });
@@ -92,12 +93,13 @@ std::vector<std::string> others_in(const StateFile& state, const std::filesystem
 
 std::optional<StateFile> read_state_file(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / kStateFile;
-  if (!is_there(path.string())) return std::nullopt;
+  const std::optional<std::string> text = files::read_now(path, kMaxStateBytes);
+  if (!text) return std::nullopt;
   google::protobuf::TextFormat::Parser parser;
   FirstFault fault;
   parser.RecordErrorsTo(&fault);
   pb::CheckpointState proto;
-  if (!parser.ParseFromString(files::read(path, kMaxStateBytes), &proto))
+  if (!parser.ParseFromString(*text, &proto))
     throw Error(
         ExitCode::kBadData, "checkpoint",
         fmt::format(

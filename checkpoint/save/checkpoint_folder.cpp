@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/format/rank_faults.h"
+#include "checkpoint/save/store_commit.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -324,10 +325,10 @@ void write_best(const std::string& prefix, const BestSave& best) {
 }
 
 std::optional<BestSave> read_best(const std::string& prefix) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(best_path(prefix), ignored)) return std::nullopt;
   try {
-    std::istringstream line(files::read(best_path(prefix), 4096));
+    const std::optional<std::string> text = files::read_now(best_path(prefix), 4096);
+    if (!text) return std::nullopt;
+    std::istringstream line(*text);
     BestSave best;
     if (line >> best.number >> best.metric >> best.value) return best;
     log::warning("checkpoint",
@@ -434,7 +435,7 @@ void remove_remains(const std::string& prefix, const std::set<int64_t>& numbers)
 static StateFile with_save(const StateFile& before, const std::string& prefix, int64_t restored) {
   std::set<int64_t> numbers{restored};
   for (const SaveName& save : named_by(before, prefix))
-    if (std::filesystem::exists(index_path(save.prefix))) numbers.insert(save.number);
+    if (files::exists(index_path(save.prefix))) numbers.insert(save.number);
   StateFile after{.newest = {}, .all = others_in(before, prefix)};
   for (const int64_t number : numbers) after.all.push_back(file_name(numbered(prefix, number)));
   // The highest number becomes the newest, as the killed program would have written.
@@ -443,6 +444,7 @@ static StateFile with_save(const StateFile& before, const std::string& prefix, i
 }
 
 void finish_replacements(const std::filesystem::path& dir) {
+  if (files::is_remote(dir)) return finish_commits(dir);
   for (const std::string& name : unfinished_replacements(dir)) {
     const FileName save = parse_file_name(name).value();
     if (save.rest != "index") continue;
@@ -465,6 +467,11 @@ void finish_replacements(const std::filesystem::path& dir) {
 
 void tidy_interrupted(const std::string& prefix, int64_t restored) {
   const auto fault = fault_of([&] {
+    if (files::is_remote(prefix)) {
+      constexpr double kADayS = 86'400;
+      (void)abort_old_uploads(prefix, kADayS, /*dry_run=*/false);
+      return;
+    }
     if (!std::filesystem::exists(prefix + std::string(kJournalSuffix))) return;
     // No patience: another program that is saving does this work itself.
     const SaveLock lock(prefix, /*patience_s=*/0);

@@ -32,6 +32,7 @@ SaveJob::SaveJob(const SaverOptions& options, dist::Communicator& comm, const St
       on_staged_(std::move(staged)),
       journal_(journal),
       result_{.number = step, .prefix = prefix_} {
+  if (files::is_remote(prefix_)) store_.emplace(prefix_, comm.rank(), comm.world_size());
   // On all ranks but 0 there is neither lock nor journal.
   if (journal_.lock != nullptr) interrupted_ = journal_.lock->interrupted();
 }
@@ -58,12 +59,12 @@ std::optional<Error> SaveJob::run() {
     fault = on_every_rank([&] { finish_writing(); });
   }
   // Ends the writer threads before the files are renamed or removed.
-  file_.reset();
+  writer_.reset();
   if (!fault) {
     const trace::Span span("commit a save");
-    fault = publish();
+    fault = store_ ? publish_in_store() : publish();
   }
-  if (fault) remove_own_files();
+  if (fault) store_ ? remove_own_objects() : remove_own_files();
   return fault;
 }
 
@@ -84,6 +85,7 @@ std::optional<Error> SaveJob::stage() {
   const int64_t all_bytes = dist::sum_of(comm_, staged_ ? staged_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
+      if (store_) return store_->begin();
       remove_interrupted();
       std::error_code unknown;
       const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
@@ -123,6 +125,7 @@ void SaveJob::note(std::set<int64_t> numbers) const {
 }
 
 void SaveJob::end_journal() const {
+  if (store_) return;
   if (interrupted_.empty()) return journal_.lock->done();
   if (const auto fault = fault_of([&] { journal_.lock->note(interrupted_); }))
     log::warning("checkpoint", plain_text(*fault));  // it then names too many, never too few
@@ -130,14 +133,17 @@ void SaveJob::end_journal() const {
 
 void SaveJob::begin_writing() {
   // The writer starts before the image is filled and follows its watermark.
-  file_.emplace(shard_path_ + std::string(kTemporarySuffix), &*staged_);
+  writer_.emplace(
+      store_ ? store_->shard_sink(staged_->num_bytes())
+             : file_sink(shard_path_ + std::string(kTemporarySuffix), staged_->num_bytes()),
+      &*staged_);
   staged_->fill();
   reached(SavePhase::kStaged);
 }
 
 void SaveJob::finish_writing() {
-  file_->finish();
-  write_entries();
+  writer_->finish();
+  if (!store_) write_entries();
   log::debug("checkpoint", fmt::format("wrote {} ({} bytes, {} bytes of memory)", shard_path_,
                                        staged_->num_bytes(),
                                        memory_->num_touched() * StagingBuffer::kChunkBytes));
@@ -165,21 +171,29 @@ void SaveJob::write_entries() const {
   file.close();
 }
 
-BundleIndex SaveJob::collect_entries() const {
-  IndexBuilder index(comm_.world_size());
+std::vector<std::string> SaveJob::collect_entries() const {
+  std::vector<std::string> reports;
   for (int rank = 0; rank < comm_.world_size(); ++rank)
-    index.add(files::read(entries_path(shard_path(prefix_, rank, comm_.world_size()))));
-  return index.finish(pieces_);
+    reports.push_back(files::read(entries_path(shard_path(prefix_, rank, comm_.world_size()))));
+  return reports;
 }
 
-void SaveJob::write_index() {
-  const std::string bytes = encode_index(collect_entries());
+/// Returns the bytes of the index from all ranks' reports.
+std::string SaveJob::index_of(const std::vector<std::string>& reports) {
+  IndexBuilder index(comm_.world_size());
+  for (const std::string& report : reports) index.add(report);
+  std::string bytes = encode_index(index.finish(pieces_));
   // Larger indices are not checked, since decoding takes a multiple of their bytes.
   constexpr size_t kMostToDecode = size_t{256} << 20;
   if (bytes.size() <= kMostToDecode)
     (void)decode_index(bytes, index_path(prefix_));  // readers must accept it
   index_bytes_ = static_cast<int64_t>(bytes.size());
   index_crc_ = crc32c(bytes);
+  return bytes;
+}
+
+void SaveJob::write_index() {
+  const std::string bytes = index_of(collect_entries());
   files::Writer file(index_path(prefix_) + std::string(kTemporarySuffix));
   file.append(bytes);
   file.sync();
@@ -209,6 +223,48 @@ void SaveJob::commit() {
   reached(SavePhase::kCommitted);
 }
 
+/// Publishes the checkpoint in an object store, in the order of StoreCommit.
+std::optional<Error> SaveJob::publish_in_store() {
+  // Tickets and reports travel as messages: files for them would be objects to write and to remove
+  // in every save.
+  const std::vector<std::string> tickets = dist::gather_texts(comm_, store_->ticket());
+  const std::vector<std::string> reports = dist::gather_texts(comm_, shard_report(*staged_));
+  std::optional<Error> fault = on_every_rank([&] { reached(SavePhase::kEntriesAgreed); });
+  if (!fault)
+    fault = on_rank_0([&] {
+      const std::string index = index_of(reports);
+      reached(SavePhase::kIndexWritten);
+      replaced_ = store_->decide(tickets, index);
+      reached(SavePhase::kOldRemoved);
+    });
+  if (!fault)
+    fault = on_every_rank([&] {
+      store_->publish_shard();
+      reached(SavePhase::kShardRenamed);
+    });
+  if (!fault)
+    fault = on_rank_0([&] {
+      store_->publish_index();
+      reached(SavePhase::kCommitted);
+    });
+  result_.bytes_written = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
+  return fault;
+}
+
+/// Takes back what this save has written. If the record cannot be removed, the shards stay, since
+/// another program may complete the save.
+void SaveJob::remove_own_objects() {
+  const std::optional<Error> may_be_completed = on_rank_0([&] { store_->take_back_record(); });
+  if (may_be_completed && is_first())
+    log::warning("checkpoint", fmt::format("{} cannot be taken back: {}; it may be completed later",
+                                           prefix_, plain_text(*may_be_completed)));
+  if (!may_be_completed) (void)on_every_rank([&] { store_->take_back_shard(); });
+  if (replaced_ && !may_be_completed)
+    log::warning("checkpoint",
+                 fmt::format("the previous checkpoint {} is lost: the save that replaced it failed",
+                             prefix_));
+}
+
 /// Cleans up after the commit. The checkpoint counts already, so what fails here is left to the
 /// next save. Before surplus checkpoints are removed, every rank reads back what it wrote.
 std::optional<Error> SaveJob::tidy() {
@@ -217,7 +273,7 @@ std::optional<Error> SaveJob::tidy() {
     // surplus_ is rank 0's; the others learn here whether they must read back.
     if (dist::any_of(comm_, !surplus_.empty())) fault = on_every_rank([&] { read_back(); });
     if (fault && fault->code() == ExitCode::kBadData) {
-      remove_own_files();
+      store_ ? remove_own_objects() : remove_own_files();
       return fault;
     }
     if (fault) {
@@ -271,6 +327,7 @@ void SaveJob::find_surplus() {
 }
 
 void SaveJob::read_back() {
+  if (store_) return;  // it has compared the crc of every part
   require_written(shard_path_, staged_->slots());
   const std::string index = is_first() ? files::read(index_path(prefix_)) : "";
   if (is_first() &&
@@ -297,7 +354,7 @@ void SaveJob::write_state() const {
 void SaveJob::note_surplus() {
   std::set<int64_t> numbers;
   for (const SaveName& save : surplus_) numbers.insert(save.number);
-  if (!surplus_.empty()) note(std::move(numbers));
+  if (!surplus_.empty() && !store_) note(std::move(numbers));
 }
 
 void SaveJob::remove_surplus() {

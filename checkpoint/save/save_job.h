@@ -13,6 +13,7 @@
 #include "checkpoint/save/checkpoint_folder.h"
 #include "checkpoint/save/saver.h"
 #include "checkpoint/save/shard_writer.h"
+#include "checkpoint/save/store_commit.h"
 
 namespace lockstep::checkpoint {
 
@@ -23,7 +24,7 @@ class SaveJob {
  public:
   /// Journal of rank 0; null elsewhere.
   struct Journal {
-    SaveLock* lock = nullptr;
+    SaveLock* lock = nullptr;                ///< null too in an object store
     std::set<int64_t>* own_saves = nullptr;  ///< numbers that may be removed as surplus
   };
 
@@ -64,8 +65,11 @@ class SaveJob {
   void begin_writing();
   void finish_writing();
   std::optional<Error> publish();
+  std::optional<Error> publish_in_store();
+  void remove_own_objects();
   void write_entries() const;
-  BundleIndex collect_entries() const;
+  std::vector<std::string> collect_entries() const;
+  std::string index_of(const std::vector<std::string>& reports);
   void write_index();
   void rename_shard();
   void commit();
@@ -88,7 +92,8 @@ class SaveJob {
 
   std::vector<StoredTensor> pieces_;
   std::optional<StagedShard> staged_;
-  std::optional<ShardFile> file_;  // destroyed before the image that it reads
+  std::optional<StoreCommit> store_;   ///< for a prefix in an object store
+  std::optional<ShardWriter> writer_;  // destroyed before the image that it reads
   const Journal journal_;
   std::set<int64_t> interrupted_;         ///< rank 0: numbers of earlier saves, not removed yet
   int64_t index_bytes_ = 0;               ///< rank 0: size of the index,

@@ -71,7 +71,8 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
         "keep_checkpoint_max is 0 or below -1");
   check(!std::filesystem::path(options_.prefix).filename().empty(), "a checkpoint needs a prefix");
   // Absolute: the process may change its working directory during a save.
-  options_.prefix = std::filesystem::absolute(options_.prefix).string();
+  if (!files::is_remote(options_.prefix))
+    options_.prefix = std::filesystem::absolute(options_.prefix).string();
 }
 
 void Saver::keep_from_next_save(int64_t keep_checkpoint_max) {
@@ -249,9 +250,9 @@ SaveResult Saver::wait() {
 }
 
 /// Finds the checkpoints that this saver may remove: those of the state file and of killed saves.
-void Saver::find_own_saves(const SaveLock& lock) {
+void Saver::find_own_saves() {
   const std::filesystem::path prefix(options_.prefix);
-  own_saves_ = lock.interrupted();
+  own_saves_.emplace();
   if (const auto state = read_state_file_if_sound(prefix.parent_path()))
     for (const SaveName& save : named_by(*state, prefix)) own_saves_->insert(save.number);
 }
@@ -264,11 +265,13 @@ std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>*
   if (comm_.rank() == 0)
     fault = fault_of([&] {
       const std::filesystem::path prefix(options_.prefix);
-      files::make_folders(prefix.parent_path());
+      const bool is_remote = files::is_remote(prefix);
+      if (!is_remote) files::make_folders(prefix.parent_path());
       finish_replacements(prefix.parent_path());  // their numbers are taken
-      *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
-      if (!own_saves_) find_own_saves(**lock);
-      own_saves_->insert((*lock)->interrupted().begin(), (*lock)->interrupted().end());
+      // In a store the record of a save (StoreCommit) takes the place of lock and journal.
+      if (!is_remote) *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
+      if (!own_saves_) find_own_saves();
+      if (*lock) own_saves_->insert((*lock)->interrupted().begin(), (*lock)->interrupted().end());
       const auto saves = find_saves(prefix.parent_path(), prefix.filename().string());
       found = saves.empty() ? 0 : saves.back().number;
     });

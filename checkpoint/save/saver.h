@@ -173,7 +173,7 @@ class Saver {
   void start(std::shared_ptr<Snapshot> snapshot, Number number);
   SaveResult run(const StateList& state, Number number, const std::function<void()>& staged);
   std::optional<Error> take_lock(Number* number, std::unique_ptr<SaveLock>* lock);
-  void find_own_saves(const SaveLock& lock);
+  void find_own_saves();
   SaveResult failed(const Error& fault, int64_t number) const;
 
   SaverOptions options_;

@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
+#include "base/files/large_files.h"
 #include "checkpoint/format/bundle_encoding.h"
 #include "checkpoint/format/entry_proto.h"
 #include "checkpoint/format/tensor_slice.h"
@@ -211,39 +212,66 @@ void StagedShard::fill_slot(Slot* slot) {
   slot->slice.masked_crc = masked_crc32c(crc);
 }
 
-// ShardFile: two threads write the chunks of the staged image with direct I/O as soon as the
-// watermark passes them, and give their memory back.
+// ShardWriter: threads write the strides of the staged image as soon as the watermark passes them,
+// and give their memory back.
 
 constexpr int64_t kChunkBytes = StagingBuffer::kChunkBytes;
-constexpr int kNumThreads = 2;  // one prepares its next write while the disk works on the other's
 
-ShardFile::ShardFile(const std::filesystem::path& path, StagedShard* staged)
-    : staged_(staged), file_(path, staged->num_bytes()) {
-  const int64_t num_chunks = (staged->padded_bytes() + kChunkBytes - 1) / kChunkBytes;
+namespace {
+
+/// File that is written with direct I/O.
+class FileSink final : public ShardSink {
+ public:
+  FileSink(const std::filesystem::path& path, int64_t num_bytes) : file_(path, num_bytes) {}
+
+  int64_t stride() const override { return kChunkBytes; }
+  // One thread prepares its next write while the disk works on the other's.
+  int num_threads() const override { return 2; }
+  void write(int64_t offset, const std::vector<std::span<const char>>& chunks) override {
+    file_.write(offset, chunks.at(0));
+  }
+  void finish() override { file_.finish(); }
+
+ private:
+  files::DirectWriter file_;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardSink> file_sink(const std::filesystem::path& path, int64_t num_bytes) {
+  return std::make_unique<FileSink>(path, num_bytes);
+}
+
+ShardWriter::ShardWriter(std::unique_ptr<ShardSink> sink, StagedShard* staged)
+    : staged_(staged), sink_(std::move(sink)) {
+  const int64_t num_strides = (staged->padded_bytes() + sink_->stride() - 1) / sink_->stride();
   try {
-    for (int64_t i = 0; i < std::min<int64_t>(kNumThreads, num_chunks); ++i)
-      threads_.emplace_back([this] { write_chunks(); });
+    for (int64_t i = 0; i < std::min<int64_t>(sink_->num_threads(), num_strides); ++i)
+      threads_.emplace_back([this] { write_strides(); });
   } catch (const std::system_error&) {
   }  // thread limit reached: the existing threads write, and finish() does
 }
 
-ShardFile::~ShardFile() {
+ShardWriter::~ShardWriter() {
   stopped_ = true;
   // Wakes writers that wait for bytes which will never come.
   staged_->level().give_up();
   threads_.clear();  // joins
 }
 
-void ShardFile::write_chunks() {
+void ShardWriter::write_strides() {
   const int64_t num_bytes = staged_->padded_bytes();
   try {
     while (!stopped_) {
-      // Each chunk is claimed by exactly one thread.
-      const int64_t begin = next_.fetch_add(kChunkBytes);
+      // Each stride is claimed by exactly one thread.
+      const int64_t begin = next_.fetch_add(sink_->stride());
       if (begin >= num_bytes) return;
-      if (!staged_->level().wait_for(std::min(begin + kChunkBytes, num_bytes))) return;
-      file_.write(begin, staged_->chunk_at(begin));
-      staged_->release_chunk(begin);
+      const int64_t end = std::min(begin + sink_->stride(), num_bytes);
+      if (!staged_->level().wait_for(end)) return;
+      std::vector<std::span<const char>> chunks;
+      for (int64_t at = begin; at < end; at += kChunkBytes) chunks.push_back(staged_->chunk_at(at));
+      sink_->write(begin, chunks);
+      for (int64_t at = begin; at < end; at += kChunkBytes) staged_->release_chunk(at);
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);
@@ -253,11 +281,11 @@ void ShardFile::write_chunks() {
   }
 }
 
-void ShardFile::finish() {
-  write_chunks();    // chunks that no thread has claimed
+void ShardWriter::finish() {
+  write_strides();   // those that no thread has claimed
   threads_.clear();  // joins
   if (fault_) std::rethrow_exception(fault_);
-  file_.finish();
+  sink_->finish();
 }
 
 void require_written(const std::filesystem::path& path,

@@ -4,18 +4,18 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/files/large_files.h"
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/save/save_plan.h"
 #include "checkpoint/save/staging_buffer.h"
 
-/// One rank's shard: assembled in memory, written to its file, reported for the index.
+/// One rank's shard: assembled in memory, written to its place, reported for the index.
 namespace lockstep::checkpoint {
 
 /// Fill level of a memory area, from its start: one thread fills it, others follow.
@@ -106,26 +106,44 @@ class StagedShard {
   Watermark watermark_;
 };
 
-/// Writer of a shard image to a file, which starts while the image is still being filled.
-class ShardFile {
+/// Place that a shard's bytes are written to, in strides: a file, or an object of a store.
+class ShardSink {
  public:
-  /// Creates the file and starts to write what staged->level() releases. The image must outlive
-  /// this. Errors as files::DirectWriter.
-  ShardFile(const std::filesystem::path& path, StagedShard* staged);
-  /// Gives up if finish() was not called; the file stays as it is.
-  ~ShardFile();
-  ShardFile(const ShardFile&) = delete;
-  ShardFile& operator=(const ShardFile&) = delete;
+  virtual ~ShardSink() = default;
 
-  /// Returns once all bytes are on disk. The caller writes too, so it also works if no thread could
+  /// Returns the bytes of a stride, a multiple of StagingBuffer::kChunkBytes.
+  virtual int64_t stride() const = 0;
+  /// Returns how many threads should write at once.
+  virtual int num_threads() const = 0;
+  /// Writes the chunks of the stride that begins at `offset`. The last one ends with the padding of
+  /// the image. Thread-safe.
+  virtual void write(int64_t offset, const std::vector<std::span<const char>>& chunks) = 0;
+  /// Returns once all bytes are durable. Called once, after all writes.
+  virtual void finish() = 0;
+};
+
+/// Returns a sink for a new file. Errors as files::DirectWriter.
+std::unique_ptr<ShardSink> file_sink(const std::filesystem::path& path, int64_t num_bytes);
+
+/// Writer of a shard image, which starts while the image is still being filled.
+class ShardWriter {
+ public:
+  /// Starts to write what staged->level() releases. The image must outlive this.
+  ShardWriter(std::unique_ptr<ShardSink> sink, StagedShard* staged);
+  /// Gives up if finish() was not called; what was written stays as it is.
+  ~ShardWriter();
+  ShardWriter(const ShardWriter&) = delete;
+  ShardWriter& operator=(const ShardWriter&) = delete;
+
+  /// Returns once all bytes are durable. The caller writes too, so it also works if no thread could
   /// be started. The image must be filled, at least by another thread. Rethrows a writer's error.
   void finish();
 
  private:
-  void write_chunks();
+  void write_strides();
 
   StagedShard* staged_;
-  files::DirectWriter file_;
+  std::unique_ptr<ShardSink> sink_;
   std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has claimed
   std::atomic<bool> stopped_ = false;
   std::mutex mutex_;

@@ -1,5 +1,6 @@
 #include "checkpoint/tools/gc.h"
 
+#include <ctime>
 #include <memory>
 #include <set>
 
@@ -15,15 +16,18 @@
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/store_commit.h"
 #include "checkpoint/tools/tensor_values.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
+constexpr std::string_view kUpload = "upload";
+
 int64_t bytes_of(const std::filesystem::path& path) {
-  std::error_code fault;
-  const auto size = std::filesystem::file_size(path, fault);
-  return fault ? 0 : static_cast<int64_t>(size);
+  int64_t num_bytes = 0;
+  (void)fault_of([&] { num_bytes = files::facts_of(path).num_bytes; });
+  return num_bytes;
 }
 
 class GarbageFinder {
@@ -80,7 +84,7 @@ class GarbageFinder {
     for (int32_t shard = 0; shard < *num_shards; ++shard)
       own.insert(shard_path(bare, shard, *num_shards));
     for (const std::string& name : save.names)
-      if (name != index_path(bare) && !own.contains(name)) add(name, "other_shards");
+      if (file_ending(name).starts_with(".data") && !own.contains(name)) add(name, "other_shards");
   }
 
   /// Returns the number of shards; nullopt if the index cannot be read.
@@ -190,6 +194,31 @@ void leave_what_may_be_written(const SaveLocks& locks, std::vector<Garbage>* gar
                     num_left));
 }
 
+/// Spares files of a store that a save in progress may be writing, and in a dry run those that
+/// finish_commits() would have made a checkpoint of.
+void leave_young_objects(const std::filesystem::path& dir, const GcOptions& options,
+                         std::vector<Garbage>* garbage) {
+  const CheckpointFolder folder(dir);
+  const std::vector<std::string> undone = folder.undone();
+  const auto now_s = static_cast<double>(std::time(nullptr));
+  std::erase_if(*garbage, [&](const Garbage& one) {
+    if (one.reason != "no_index") return false;
+    const std::string path = (dir / one.name).string();
+    const bool is_undone = std::ranges::any_of(
+        undone, [&](const std::string& prefix) { return path.starts_with(prefix + "."); });
+    const auto written_s = static_cast<double>(files::facts_of(path).written_s);
+    return (options.dry_run && is_undone) || now_s - written_s < options.min_age_s;
+  });
+}
+
+/// Adds the uploads that no program will complete, after ending them.
+void end_uploads(const std::filesystem::path& dir, const GcOptions& options,
+                 std::vector<Garbage>* garbage) {
+  for (const std::string& path :
+       abort_old_uploads((dir / "").string(), options.min_age_s, options.dry_run))
+    garbage->push_back({std::filesystem::path(path).filename().string(), kUpload, 0});
+}
+
 /// Names the newest checkpoint if the state file does not. Its program was killed between the
 /// commit and the state file, and would have named it.
 void name_newest(const std::filesystem::path& dir, StateFile* state) {
@@ -219,6 +248,7 @@ void rewrite_state(const std::filesystem::path& dir, const std::vector<Garbage>&
 void remove_all(const std::filesystem::path& dir, const std::vector<Garbage>& garbage) {
   rewrite_state(dir, garbage);
   for (const Garbage& one : garbage) {
+    if (one.reason == kUpload) continue;  // has no file
     files::remove_file(dir / one.name);
     if (one.name.ends_with(".index")) files::sync_folder(dir);  // from here no reader trusts it
   }
@@ -241,6 +271,7 @@ const char* meaning(std::string_view reason) {
   if (reason == "temporary") return "temporary, of an interrupted save";
   if (reason == "no_index") return "of a checkpoint without an index";
   if (reason == "other_shards") return "a shard that the index does not name";
+  if (reason == kUpload) return "an unfinished upload";
   return "of a checkpoint beyond those to keep";
 }
 
@@ -269,22 +300,22 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 }  // namespace
 
 Answer collect_garbage(const std::string& dir, const GcOptions& options) {
-  if (!std::filesystem::is_directory(dir))
-    throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
-  const FolderLocks locks = folder_locks(dir);
+  if (!files::is_folder(dir)) throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
+  const bool is_remote = files::is_remote(dir);
+  const FolderLocks locks = is_remote ? FolderLocks() : folder_locks(dir);
   if (!options.dry_run) finish_replacements(dir);
   std::optional<SaveLocks> save_locks;
   // Locks before the listing: afterwards no save can change what was listed.
-  if (!options.dry_run) save_locks.emplace(dir);
+  if (!options.dry_run && !is_remote) save_locks.emplace(dir);
   std::vector<Garbage> garbage = find_garbage(dir, options.keep);
   if (save_locks)  // a prefix without lock appeared since: another program saves there now
     std::erase_if(garbage, [&](const Garbage& one) { return !save_locks->covers(one.name); });
   if (save_locks && locks.empty()) leave_what_may_be_written(*save_locks, &garbage);
+  if (is_remote) leave_young_objects(dir, options, &garbage);
   const std::vector<std::string> rest = rest_of(dir, garbage);
-  if (save_locks) {
-    remove_all(dir, garbage);
-    save_locks->done();
-  }
+  if (is_remote) end_uploads(dir, options, &garbage);
+  if (!options.dry_run) remove_all(dir, garbage);
+  if (save_locks) save_locks->done();
   int64_t num_bytes = 0;
   for (const Garbage& one : garbage) num_bytes += one.num_bytes;
   const auto answer = options.json ? as_json : as_text;

@@ -18,7 +18,7 @@ inline constexpr std::string_view kOld = "old";
 /// A file to remove, and the reason.
 struct Garbage {
   std::string name;         ///< in the folder
-  std::string_view reason;  ///< temporary | no_index | other_shards | old
+  std::string_view reason;  ///< temporary | no_index | other_shards | old | upload
   int64_t num_bytes = 0;
 };
 
@@ -40,15 +40,20 @@ std::vector<Garbage> find_garbage(const std::filesystem::path& dir, std::optiona
 /// (checkpoint/save/checkpoint_folder.h).
 struct GcOptions {
   std::optional<int64_t> keep;  ///< number of complete checkpoints to keep; >= 1
-  bool dry_run = false;         ///< only reports what would be removed
+  /// Age in seconds from which, in an object store, unfinished uploads and shards without an index
+  /// are garbage. Younger ones may belong to a save in progress.
+  double min_age_s = 3600;
+  bool dry_run = false;  ///< only reports what would be removed
   bool json = false;
 };
 
 /// Calls finish_replacements(), removes the files of find_garbage() and reports them with the
 /// number of bytes freed. The state file is rewritten first, so that it names none of them.
 ///
-/// During the removal it holds the folder's lock. If the parent, the run's folder, has a lock, it
-/// holds that too. It also holds the right to save under each prefix
+/// In an object store there are no locks. Unfinished uploads count as garbage too (min_age_s).
+///
+/// On this host it holds the folder's lock during the removal. If the parent, the run's folder, has
+/// a lock, it holds that too. It also holds the right to save under each prefix
 /// (checkpoint/save/checkpoint_folder.h). Throws Error(kCannotCreate) with the holder's name if a
 /// run has one of them. Throws Error(kInputMissing) if `dir` is not a folder.
 ///

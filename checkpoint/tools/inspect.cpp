@@ -29,7 +29,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 void require_folder(const std::string& dir) {
-  if (!std::filesystem::is_directory(dir))
+  if (!files::is_folder(dir))
     throw Error(ExitCode::kInputMissing, "checkpoint", dir + ": not a folder");
 }
 
@@ -99,7 +99,7 @@ std::string summary_line(const Summary& row) {
 }
 
 std::vector<SaveName> saves_at(const std::string& where) {
-  if (!std::filesystem::is_directory(where)) return {{where, 0}};
+  if (!files::is_folder(where)) return {{where, 0}};
   finish_replacements(where);
   std::vector<SaveName> saves = find_saves(where);
   if (saves.empty()) throw_no_save(where, {});
@@ -109,9 +109,9 @@ std::vector<SaveName> saves_at(const std::string& where) {
 }  // namespace
 
 std::string save_at(const std::string& where) {
-  if (!std::filesystem::is_directory(where)) return where;
+  if (!files::is_folder(where)) return where;
   const std::filesystem::path of_a_run = std::filesystem::path(where) / "checkpoints";
-  const bool is_run = find_saves(where).empty() && std::filesystem::is_directory(of_a_run);
+  const bool is_run = find_saves(where).empty() && files::is_folder(of_a_run);
   return latest_or_throw(is_run ? of_a_run.string() : where).prefix;
 }
 

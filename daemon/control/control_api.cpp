@@ -48,10 +48,10 @@ ControlApi::ControlApi(const RunConfig& config, const dist::ProcessInfo& process
       process_(process),
       requests_(requests),
       health_(health),
-      saves_("saves",
-             [folder = config.run.project().checkpoints(), prefix = config.checkpoint.prefix] {
-               return checkpoint::find_saves(folder, prefix);
-             }) {}
+      saves_("saves", [folder = config.checkpoint.folder(config.run.project()),
+                       prefix = config.checkpoint.prefix] {
+        return checkpoint::find_saves(folder, prefix);
+      }) {}
 
 HttpResponse ControlApi::get(std::string_view target) const {
   const std::string_view route = target.substr(0, target.find('?'));

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "checkpoint/restore.h"
+#include "checkpoint/save/store_commit.h"
 #include "daemon/run/resume.h"
 #include "daemon/run/run_hooks.h"
 #include "daemon/run/training_context.h"
@@ -160,7 +161,9 @@ void dry_run(TrainingContext& context) {
   });
   add_from([&] { load_teacher(context); });
   add_from([&] {  // an existing checkpoint of the run takes precedence, as in the run
-    const auto saves = config.run.project().checkpoints();
+    const auto saves = config.checkpoint.folder(config.run.project());
+    if (config.checkpoint.enabled && files::is_remote(saves))
+      checkpoint::require_store((saves / config.checkpoint.prefix).string(), /*rank=*/0);
     warm_start(context, config.checkpoint.enabled && checkpoint::latest_checkpoint(saves));
   });
   add_from([&] {  // the files that rank 0's pages need

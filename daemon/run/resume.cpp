@@ -32,7 +32,7 @@ namespace lockstep::daemon {
 namespace {
 
 std::filesystem::path saves_folder(const TrainingContext& context) {
-  return context.config.run.project().checkpoints();
+  return context.config.checkpoint.folder(context.config.run.project());
 }
 
 /// Rank 0 evaluates `objection`. If it returns a text, all ranks throw it.
@@ -75,8 +75,8 @@ std::string objection_to_lost_clock(const std::filesystem::path& folder,
 /// True if both prefixes lead to the same checkpoint, whatever their spelling.
 bool same_save(const std::string& one, const std::string& other) {
   std::error_code ignored;
-  return std::filesystem::equivalent(checkpoint::index_path(one), checkpoint::index_path(other),
-                                     ignored);
+  return one == other || std::filesystem::equivalent(checkpoint::index_path(one),
+                                                     checkpoint::index_path(other), ignored);
 }
 
 /// Refuses an older checkpoint of the same folder: a later `auto` would resume from the newest.
@@ -291,8 +291,7 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   // The masks are restored as bits; apply them to the weights before anything reads these.
   context.recipe.restored(context.control);
   log_resume(context, *report, saved, changes);
-  const std::string own = checkpoint::numbered(
-      (saves_folder(context) / context.config.checkpoint.prefix).string(), context.clock.step);
+  const std::string own = checkpoint::numbered(context.save_prefix(), context.clock.step);
   return Resumed{.step = context.clock.step,
                  .prefix = report->prefix,
                  .is_own = same_save(own, report->prefix),

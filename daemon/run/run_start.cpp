@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/store_commit.h"
 #include "daemon/config/program.h"
 #include "daemon/control/failure.h"
 #include "train/step/step_modes.h"
@@ -123,8 +124,8 @@ RunDirectory::RunDirectory(const RunConfig& config, const dist::ProcessInfo& pro
     if (files::is_remote(config.run.project().folder()))
       throw Error(ExitCode::kConfig, "start",
                   config.run.project().folder().string() +
-                      ": run.project_dir (--model_dir) must be a folder: object stores are "
-                      "read-only; mount the bucket and name its mount point");
+                      ": run.project_dir (--model_dir) must be a folder of this host, for logs and "
+                      "curves; checkpoints alone may be in a store: set checkpoint.prefix");
     if (process.rank == 0 && files::is_folder(config.run.project().folder()))
       lock_.emplace(config.run.project().folder(), lock_times(config));
     return true;
@@ -136,10 +137,13 @@ void RunDirectory::open() {
     if (process_.rank == 0) open_as_first();
     return true;
   });
-  if (config_.checkpoint.enabled)
-    checkpoint::require_shared(config_.run.project().checkpoints(), process_.node, control_);
+  const std::filesystem::path saves = config_.checkpoint.folder(config_.run.project());
+  if (config_.checkpoint.enabled && !files::is_remote(saves))
+    checkpoint::require_shared(saves, process_.node, control_);
   (void)dist::on_all_ranks(control_, [&] {
     open_log();
+    if (config_.checkpoint.enabled && files::is_remote(saves))
+      checkpoint::require_store((saves / config_.checkpoint.prefix).string(), process_.rank);
     return true;
   });
 }

@@ -391,7 +391,7 @@ TrainingContext::TrainingContext(const RunConfig& config_, dist::Communicator& c
 }
 
 std::string TrainingContext::save_prefix() const {
-  return (config.run.project().checkpoints() / config.checkpoint.prefix).string();
+  return (config.checkpoint.folder(config.run.project()) / config.checkpoint.prefix).string();
 }
 
 bool TrainingContext::repeats_itself() const {

@@ -84,6 +84,8 @@ void read_run_file(const YAML::Node& root, ConfigReader* in, InferConfig* config
   read_plugins(in);
   if (in->has("run")) config->run = daemon::read_run_options(in->section("run"));
   config->gpu = daemon::read_gpu_options(in->section("gpu"));
+  if (in->has("checkpoint") && !in->is_off("checkpoint"))
+    config->checkpoint = checkpoint::read_checkpoint_options(in->section("checkpoint"));
   // Otherwise no page is served.
   if (daemon::find_at_path(root, "metrics.listen").key.IsScalar())
     config->metrics = metrics::read_metrics_options(in->section("metrics"));

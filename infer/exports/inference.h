@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/yaml/yaml_document.h"
+#include "checkpoint/checkpoint_options.h"
 #include "daemon/config/run_options.h"
 #include "data/data_options.h"
 #include "infer/data_feeder.h"
@@ -24,6 +25,7 @@ struct InferConfig {
   daemon::GpuOptions gpu;
   metrics::MetricsOptions metrics;
   infer::InfererSection inferer;
+  checkpoint::CheckpointOptions checkpoint;
   std::optional<data::DataOptions> data;  ///< read if a feed is `train` or `eval`
 };
 

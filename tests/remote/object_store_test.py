@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Data in object stores, read from a store on loopback: object_store_test.py READ_SAMPLES VENV_PYTHON"""
+import datetime
+import http.server
+import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
@@ -12,6 +16,62 @@ from data_files import npy, png, write_formats  # noqa: E402
 from object_store import KEY, SECRET, TOKEN, StoreProcess  # noqa: E402
 
 READ_SAMPLES, VENV_PYTHON = sys.argv[1:3]
+
+
+ROLES = "/latest/meta-data/iam/security-credentials/"
+
+
+class Cloud:
+    """The services of a cloud that give keys to what runs in it."""
+
+    def __init__(self):
+        self.asked, self.bearers, self.lifetime_s, self.is_empty = [], set(), 3600, False
+        cloud = self
+
+        class Service(http.server.BaseHTTPRequestHandler):
+            def answer(self):
+                text = cloud.answer(self.path, self.headers)
+                self.send_response(404 if text is None else 200)
+                self.end_headers()
+                self.wfile.write((text or "").encode())
+            do_GET = do_HEAD = do_POST = do_PUT = answer
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def take_asked(self):
+        asked, self.asked = self.asked, []
+        return asked
+
+    def answer(self, path, headers):
+        if "Bearer" in headers.get("Authorization", ""):
+            self.bearers.add(headers["Authorization"])
+            return None
+        self.asked.append(path.partition("?")[0])
+        end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=self.lifetime_s)
+        key = {"AccessKeyId": KEY, "SecretAccessKey": SECRET, "Token": TOKEN, "Expiration": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if self.is_empty:
+            return None
+        if path == "/container" and headers["Authorization"] == "of the pod":
+            return json.dumps(key)
+        if path == "/latest/api/token" and headers["X-aws-ec2-metadata-token-ttl-seconds"]:
+            return "of the session"
+        if path.startswith(ROLES) and headers["X-aws-ec2-metadata-token"] == "of the session":
+            return "worker" if path == ROLES else json.dumps(key)
+        if path.startswith("/?Action=AssumeRoleWithWebIdentity") and "WebIdentityToken=of%20the%20pod" in path and "RoleArn=arn%3Arole%2Fx" in path:
+            key["SessionToken"] = key.pop("Token")
+            fields = "".join(f"<{name}>{value}</{name}>" for name, value in key.items())
+            return f"<AssumeRoleWithWebIdentityResponse><R><Credentials>{fields}</Credentials></R></AssumeRoleWithWebIdentityResponse>"
+        if path.startswith("/computeMetadata/v1/") and headers["Metadata-Flavor"] == "Google":
+            return json.dumps({"access_token": "of the machine", "expires_in": self.lifetime_s, "token_type": "Bearer"})
+        return None
 
 
 class ObjectStores(unittest.TestCase):
@@ -91,6 +151,41 @@ class ObjectStores(unittest.TestCase):
         self.refused(nobody, section, 66, "s3://bucket/", "none was found", "AWS_PROFILE")
         self.refused(self.reader(AWS_SECRET_ACCESS_KEY="wrong"), section, 66, "SignatureDoesNotMatch", "(AWS_ACCESS_KEY_ID)")
         self.refused(self.reader(AWS_ENDPOINT_URL="here"), section, 78, "'here' must begin with http")
+
+    def test_keys_of_roles(self):
+        """Of a container, a Kubernetes service account, a machine: they are asked for again before they expire, and after a denial."""
+        section = self.section(self.formats["records"], "s3://bucket")
+        cloud = Cloud()
+        self.addCleanup(cloud.close)
+        (self.folder / "token").write_text("of the pod\n")
+        nothing = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
+        container = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": cloud.url + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(self.folder / "token")}
+        account = {"AWS_WEB_IDENTITY_TOKEN_FILE": str(self.folder / "token"), "AWS_ROLE_ARN": "arn:role/x", "AWS_ENDPOINT_URL_STS": cloud.url}
+        machine = {"AWS_EC2_METADATA_DISABLED": None, "AWS_EC2_METADATA_SERVICE_ENDPOINT": cloud.url + "/"}
+        for name, variables, asked in (("container", container, ["/container"]), ("account", account, ["/"]),
+                                       ("machine", machine, ["/latest/api/token", ROLES, ROLES + "worker"])):
+            with self.subTest(key=name):
+                read = self.reader(**nothing, **variables)
+                self.assertIsInstance(read(section), list)
+                self.assertEqual(cloud.take_asked(), asked)
+                self.assertIsInstance(read("again"), list)
+                self.assertEqual(cloud.take_asked(), [])  # valid for an hour
+                cloud.lifetime_s = 30
+                read = self.reader(**nothing, **variables)
+                self.assertIsInstance(read(section), list)
+                self.assertGreater(len(cloud.take_asked()), len(asked))  # each request finds an old key
+                cloud.lifetime_s = 3600
+        cloud.is_empty = True
+        self.refused(self.reader(**nothing, **container), section, 78, "/container gives no key")
+        self.refused(self.reader(**nothing, **account), section, 78, "gives no key")
+        self.refused(self.reader(**nothing, **machine), section, 66, "none was found")
+
+    def test_a_token_of_a_google_machine_is_sent(self):
+        cloud = Cloud()
+        self.addCleanup(cloud.close)
+        read = self.reader(GS_ENDPOINT_URL=cloud.url, GCE_METADATA_HOST=cloud.url.removeprefix("http://"))
+        self.refused(read, "{type: files, path: 'gs://bucket/x'}", 66, "gs://bucket/x")
+        self.assertEqual(cloud.bearers, {"Bearer of the machine"})
 
     def test_what_is_not_there(self):
         read = self.reader()

@@ -12,7 +12,7 @@ constexpr std::time_t kTime = 1369353600;  // 2013-05-24 00:00:00 UTC
 
 std::string signature_of(Request request) {
   request.headers["host"] = "examplebucket.s3.amazonaws.com";
-  sign(kKey, "us-east-1", kTime, &request);
+  sign({.credentials = kKey, .region = "us-east-1"}, kTime, &request);
   const std::string& text = request.headers["authorization"];
   return text.substr(text.rfind('=') + 1);
 }
@@ -35,7 +35,7 @@ TEST(Signature, EncodesPathAndQueryOnce) {
 
 TEST(Signature, IsLeftOutWithoutAKey) {
   Request request{.path = "/"};
-  sign({}, "us-east-1", signature_test::kTime, &request);
+  sign({}, signature_test::kTime, &request);
   EXPECT_TRUE(request.headers.empty());
 }
 

@@ -1,4 +1,4 @@
-#include "remote/object_store.h"
+#include "remote/store_answers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
