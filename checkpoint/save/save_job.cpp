@@ -54,6 +54,8 @@ std::optional<Error> SaveJob::on_every_rank(const Body& body) {
 
 std::optional<Error> SaveJob::run() {
   std::optional<Error> fault = stage();
+  // Only now: training must not wait for a store.
+  if (!fault && store_) fault = on_rank_0([&] { prepare_store(); });
   if (!fault) {
     const trace::Span span("write a save");
     fault = on_every_rank([&] { finish_writing(); });
@@ -85,7 +87,7 @@ std::optional<Error> SaveJob::stage() {
   const int64_t all_bytes = dist::sum_of(comm_, staged_ ? staged_->num_bytes() : 0);
   if (!fault)
     fault = on_rank_0([&] {
-      if (store_) return store_->begin();
+      if (store_) return;  // prepare_store() comes later
       remove_interrupted();
       std::error_code unknown;
       const std::filesystem::space_info space = std::filesystem::space(dir_, unknown);
@@ -103,6 +105,17 @@ std::optional<Error> SaveJob::stage() {
   // The state may change from here on: shard and checksums are in memory.
   std::exchange(on_staged_, nullptr)();
   return fault;
+}
+
+/// Finishes what other programs have begun to commit, and finds what this save replaces. In the
+/// first save it also finds the checkpoints that are this program's own.
+void SaveJob::prepare_store() {
+  finish_commits(dir_);
+  if (journal_.own_saves->empty())
+    if (const auto state = read_state_file_if_sound(dir_))
+      for (const SaveName& save : named_by(*state, options_.prefix))
+        journal_.own_saves->insert(save.number);
+  store_->begin();
 }
 
 /// Removes the remains of interrupted saves. Not on a file system without locks, where they may
@@ -258,7 +271,8 @@ void SaveJob::remove_own_objects() {
   if (may_be_completed && is_first())
     log::warning("checkpoint", fmt::format("{} cannot be taken back: {}; it may be completed later",
                                            prefix_, plain_text(*may_be_completed)));
-  if (!may_be_completed) (void)on_every_rank([&] { store_->take_back_shard(); });
+  (void)on_every_rank(
+      [&] { may_be_completed ? store_->leave_parts() : store_->take_back_shard(); });
   if (replaced_ && !may_be_completed)
     log::warning("checkpoint",
                  fmt::format("the previous checkpoint {} is lost: the save that replaced it failed",

@@ -59,6 +59,7 @@ class SaveJob {
   std::optional<Error> on_every_rank(const Body& body);
 
   std::optional<Error> stage();
+  void prepare_store();
   void remove_interrupted();
   void note(std::set<int64_t> numbers) const;
   void end_journal() const;

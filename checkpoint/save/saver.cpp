@@ -265,13 +265,18 @@ std::optional<Error> Saver::take_lock(Number* number, std::unique_ptr<SaveLock>*
   if (comm_.rank() == 0)
     fault = fault_of([&] {
       const std::filesystem::path prefix(options_.prefix);
-      const bool is_remote = files::is_remote(prefix);
-      if (!is_remote) files::make_folders(prefix.parent_path());
-      finish_replacements(prefix.parent_path());  // their numbers are taken
-      // In a store the record of a save (StoreCommit) takes the place of lock and journal.
-      if (!is_remote) *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
-      if (!own_saves_) find_own_saves();
-      if (*lock) own_saves_->insert((*lock)->interrupted().begin(), (*lock)->interrupted().end());
+      if (files::is_remote(prefix)) {
+        // SaveJob asks the store for them, once training continues.
+        if (!own_saves_) own_saves_.emplace();
+        if (!number->is_next) return;
+        finish_replacements(prefix.parent_path());
+      } else {
+        files::make_folders(prefix.parent_path());
+        finish_replacements(prefix.parent_path());  // their numbers are taken
+        *lock = std::make_unique<SaveLock>(options_.prefix, options_.lock_patience_s);
+        if (!own_saves_) find_own_saves();
+        own_saves_->insert((*lock)->interrupted().begin(), (*lock)->interrupted().end());
+      }
       const auto saves = find_saves(prefix.parent_path(), prefix.filename().string());
       found = saves.empty() ? 0 : saves.back().number;
     });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <mutex>
 #include <random>
 #include <set>
 #include <utility>
@@ -75,20 +76,27 @@ class StoreCommit::PartSink final : public ShardSink {
       texts.emplace_back(chunk.data(), static_cast<size_t>(size));
       at += size;
     }
+    begin_once();
     const int64_t number = offset / stride_;
     save_.parts_.at(static_cast<size_t>(number)) =
         save_.store_.send_part(*save_.upload_, number + 1, texts);
   }
 
   void finish() override {
+    begin_once();
     // A shard without a byte is one empty part.
     if (num_bytes_ == 0) save_.parts_.at(0) = save_.store_.send_part(*save_.upload_, 1, {});
   }
 
  private:
+  void begin_once() {
+    std::call_once(begun_, [&] { save_.upload_ = save_.store_.begin_upload(save_.shard_); });
+  }
+
   StoreCommit& save_;
   const int64_t num_bytes_;
   int64_t stride_;
+  std::once_flag begun_;
 };
 
 StoreCommit::StoreCommit(std::string prefix, int rank, int num_ranks)
@@ -108,7 +116,6 @@ void StoreCommit::begin() {
 
 std::unique_ptr<ShardSink> StoreCommit::shard_sink(int64_t num_bytes) {
   num_bytes_ = num_bytes;
-  upload_ = store_.begin_upload(shard_);
   return std::make_unique<PartSink>(this, num_bytes);
 }
 

@@ -20,21 +20,23 @@
 /// commit for readers. A killed save without a record leaves only parts, for abort_old_uploads().
 namespace lockstep::checkpoint {
 
-/// One save's files on one rank. The order of calls is that of the functions; those for rank 0 wait
-/// for all ranks' calls before them. Throws kIo as base/files/store.h, also if another program has
-/// saved this number meanwhile.
+/// One save's files on one rank. The order of calls is that of the functions, but begin() may come
+/// at any time before decide(). Those for rank 0 wait for all ranks' calls before them. Throws kIo
+/// as base/files/store.h, also if another program has saved this number meanwhile.
 class StoreCommit {
  public:
   /// `prefix` includes the number.
   StoreCommit(std::string prefix, int rank, int num_ranks);
-  /// Ends the upload of a save that did not get to publish_shard().
+  /// Ends the upload of a save that did not get to publish_shard(), unless leave_parts() was
+  /// called.
   ~StoreCommit();
   StoreCommit(const StoreCommit&) = delete;
   StoreCommit& operator=(const StoreCommit&) = delete;
 
   /// Finds the checkpoint that this save replaces. Rank 0.
   void begin();
-  /// Returns the sink for this rank's shard, which must not outlive this.
+  /// Returns the sink for this rank's shard, which must not outlive this. It asks the store for an
+  /// upload with the first bytes.
   std::unique_ptr<ShardSink> shard_sink(int64_t num_bytes);
   /// Returns what the record needs of this rank, once its shard was sent.
   std::string ticket() const;
@@ -49,6 +51,8 @@ class StoreCommit {
   void take_back_record();
   /// Removes the shard, if it was published. After take_back_record().
   void take_back_shard();
+  /// Leaves the uploaded parts in the store, since a record that could not be removed names them.
+  void leave_parts() { upload_.reset(); }
 
  private:
   class PartSink;

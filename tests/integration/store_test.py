@@ -111,9 +111,8 @@ class InStore(LockstepTest):
         """The walk through of docs/running.md: a host is killed, a new one takes its place."""
         if subprocess.run([NETNS, "exec", NETNS, "on", "a", "true"], capture_output=True, check=False).returncode == 77:
             self.skipTest("network namespaces are not permitted here")
-        namespaces = subprocess.Popen([NETNS, "exec", "sleep", "infinity"])
-        self.addCleanup(namespaces.wait)
-        self.addCleanup(namespaces.terminate)
+        namespaces = subprocess.Popen([NETNS, "exec", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self.addCleanup(namespaces.communicate)  # ends its input
         environment = {**os.environ, "LOCKSTEP_NETNS": f"ls{namespaces.pid}", "LOCKSTEP_NETNS_HOSTS": "a b"}
         wait_for(lambda: subprocess.run([NETNS, "on", "b", "true"], env=environment, capture_output=True, check=False).returncode == 0, "the hosts")
         store = self.store(before=[NETNS, "on", "a"], arguments=["--host", "10.231.7.1", "--bucket", "bucket"], environment=environment)

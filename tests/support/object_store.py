@@ -95,8 +95,8 @@ class StoreProcess:
 
 
 class Store:
-    def __init__(self, app, keeps_conditions):
-        self.keeps_conditions = keeps_conditions
+    def __init__(self, app, keeps_conditions, page_keys):
+        self.keeps_conditions, self.page_keys = keeps_conditions, page_keys
         self.app, self.faults, self.counts, self.lock = app, [], {}, threading.Lock()
         self.write_faults, self.victim, self.num_writes = [], None, 0
         self.one_write = threading.Lock()  # a condition and its write are one step, as in a real store
@@ -127,7 +127,7 @@ class Store:
             fault = self.faults.pop(0) if kind == "GET" and self.faults else None
             is_write = kind not in ("GET", "HEAD", "LIST")
             write_fault = self.write_faults.pop(0) if is_write and self.write_faults else None
-        if not path.startswith("/public") and not is_signed(environ, self.secret):
+        if self.page_keys == 5 and not path.startswith("/public") and not is_signed(environ, self.secret):
             return answer(start_response, self.denied[0], fault_xml(self.denied[1], "The signature does not match."))
         if path.startswith("/-base/storage/v1/s3/"):  # the signature covers it
             for name in ("PATH_INFO", "REQUEST_URI", "RAW_URI"):
@@ -137,7 +137,7 @@ class Store:
         if isinstance(fault, int):
             return answer(start_response, fault, fault_xml("InternalError", "We encountered an internal error."))
         if kind == "LIST":
-            environ["QUERY_STRING"] = query + "&max-keys=5"
+            environ["QUERY_STRING"] = query + f"&max-keys={self.page_keys}"
         return self.let_through(environ, start_response) if fault is None else self.spoilt(fault, environ, start_response)
 
     def write(self, fault, environ, start_response):
@@ -294,12 +294,13 @@ def main():
     parser.add_argument("--host", default="127.0.0.1", help="address to serve on")
     parser.add_argument("--bucket", help="a bucket to begin with")
     parser.add_argument("--no-conditions", action="store_true", help="ignore If-None-Match, as old stores do")
+    parser.add_argument("--unlimited", action="store_true", help="list in long pages, take any signature")
     options = parser.parse_args()
     app = create_backend_app("s3")
     if options.bucket:
         from werkzeug.test import Client
         Client(app).put(f"/{options.bucket}", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=x/20130524/us-east-1/s3/aws4_request"})
-    server = make_server(options.host, 0, Store(app, not options.no_conditions), threaded=True)
+    server = make_server(options.host, 0, Store(app, not options.no_conditions, 1000 if options.unlimited else 5), threaded=True)
     print(f"http://{options.host}:{server.port}", flush=True)
     threading.Thread(target=lambda: (sys.stdin.read(), server.shutdown()), daemon=True).start()  # ends with who started it
     server.serve_forever()
