@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include <curl/curl.h>
 #include <fmt/format.h>
@@ -44,20 +46,50 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Returns this thread's handle, which keeps its connections open.
-CURL* handle_of_thread() {
-  thread_local const CurlHandle handle = make_curl_handle();
-  // Options of the last request must not leak into this one; connections stay open.
-  ::curl_easy_reset(handle.get());
-  return handle.get();
-}
+/// Handle for one request, with its open connections. Threads come and go with every save and every
+/// group of reads, so a later request of any thread uses the handle again.
+class HandleLease {
+ public:
+  HandleLease() {
+    {
+      const std::scoped_lock lock(mutex());
+      if (!idle().empty()) {
+        handle_ = std::move(idle().back());
+        idle().pop_back();
+      }
+    }
+    if (handle_ == nullptr) handle_ = make_curl_handle();
+    // Options of the last request must not leak into this one; connections stay open.
+    ::curl_easy_reset(handle_.get());
+  }
+  ~HandleLease() {
+    const std::scoped_lock lock(mutex());
+    idle().push_back(std::move(handle_));
+  }
+  HandleLease(const HandleLease&) = delete;
+  HandleLease& operator=(const HandleLease&) = delete;
+
+  CURL* get() const { return handle_.get(); }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  static std::vector<CurlHandle>& idle() {
+    static std::vector<CurlHandle> handles;
+    return handles;
+  }
+
+  CurlHandle handle_;
+};
 
 /// One try of one request.
 class Exchange {
  public:
   /// `request` must outlive this.
   Exchange(const Request& request, int64_t max_body_bytes, double timeout_s)
-      : handle_(handle_of_thread()), max_body_bytes_(max_body_bytes), body_(request.body) {
+      : max_body_bytes_(max_body_bytes), body_(request.body) {
     // No pause before the body.
     curl_slist* list = ::curl_slist_append(nullptr, "Expect:");
     for (const auto& [name, value] : request.headers)
@@ -86,8 +118,8 @@ class Exchange {
   }
 
   Answer& run() {
-    code_ = ::curl_easy_perform(handle_);
-    ::curl_easy_getinfo(handle_, CURLINFO_RESPONSE_CODE, &answer_.status);
+    code_ = ::curl_easy_perform(handle_.get());
+    ::curl_easy_getinfo(handle_.get(), CURLINFO_RESPONSE_CODE, &answer_.status);
     return answer_;
   }
 
@@ -107,7 +139,7 @@ class Exchange {
  private:
   template <typename Value>
   void set(CURLoption option, Value value) {
-    ::curl_easy_setopt(handle_, option, value);
+    ::curl_easy_setopt(handle_.get(), option, value);
   }
 
   void send_body(const Request& request) {
@@ -171,7 +203,7 @@ class Exchange {
     return count;
   }
 
-  CURL* handle_;
+  HandleLease handle_;
   int64_t max_body_bytes_;
   const std::vector<std::string_view>& body_;
   size_t text_at_ = 0, byte_at_ = 0;  ///< next byte of the body to send

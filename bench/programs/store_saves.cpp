@@ -1,9 +1,7 @@
 // Saves and restores of 1 GB of float32 by the ranks of mpirun, for bench/store:
 //
-//   store_saves save PREFIX      save under number 1; seconds until it is committed
-//   store_saves beside PREFIX    a save during rounds of matrix products, until the save is done:
-//                                seconds that these rounds and the save's calls took longer than
-//                                the rounds take without a save
+//   store_saves save PREFIX      save under number 1; seconds until it is committed, and until all
+//                                ranks have sent their bytes
 //   store_saves restore PREFIX   on every rank, checksums verified; seconds
 //
 // Rank 0 prints "result SECONDS". Every rank holds all values, as in data parallelism.
@@ -24,7 +22,6 @@ namespace lockstep::bench {
 namespace {
 
 constexpr int64_t kNumTensors = 32, kNumElements = 7'812'500;  // 1 GB of float32
-constexpr int64_t kMatrix = 2048;
 
 template <typename Body>
 double seconds_of(const Body& body) {
@@ -34,27 +31,6 @@ double seconds_of(const Body& body) {
 }
 
 void require_ok(const checkpoint::SaveResult& result) { check(result.ok, result.error); }
-
-double seconds_beside(checkpoint::Saver& saver, const StateList& state) {
-  const at::Tensor left = at::randn({kMatrix, kMatrix}), right = at::randn({kMatrix, kMatrix});
-  at::Tensor product = at::zeros({kMatrix, kMatrix});
-  const auto compute = [&] { at::mm_out(product, left, right); };
-  for (int i = 0; i < 3; ++i) compute();
-  const double alone_s = seconds_of([&] {
-                           for (int i = 0; i < 10; ++i) compute();
-                         }) /
-                         10;
-  int num_rounds = 0;
-  const double total_s = seconds_of([&] {
-    saver.begin(state, 1);
-    for (; num_rounds == 0 || !saver.is_done(); ++num_rounds) {
-      compute();
-      saver.wait_until_staged();
-    }
-    require_ok(saver.wait());
-  });
-  return total_s - num_rounds * alone_s;
-}
 
 void run(const std::string& command, const std::string& prefix) {
   dist::mpi::World world;
@@ -67,18 +43,27 @@ void run(const std::string& command, const std::string& prefix) {
         {.key = "model/w" + std::to_string(i),
          .tensor = command == "restore" ? at::zeros({kNumElements}) : at::randn({kNumElements}),
          .steady = true});
-  checkpoint::Saver saver({.prefix = prefix, .keep_checkpoint_max = -1}, *ranks);
+  std::chrono::steady_clock::time_point begun, sent;
+  checkpoint::Saver saver({.prefix = prefix,
+                           .keep_checkpoint_max = -1,
+                           .at_phase =
+                               [&](checkpoint::SavePhase phase) {
+                                 if (phase == checkpoint::SavePhase::kEntriesAgreed)
+                                   sent = std::chrono::steady_clock::now();
+                               }},
+                          *ranks);
   if (command != "restore") saver.prepare(state);
   ranks->barrier();
   double seconds = 0;
+  begun = std::chrono::steady_clock::now();
   if (command == "save") seconds = seconds_of([&] { require_ok(saver.save(state, 1)); });
-  if (command == "beside") seconds = seconds_beside(saver, state);
   if (command == "restore")
     seconds = seconds_of([&] {
       (void)checkpoint::restore_on_all(prefix + "-1", state, *ranks);
       ranks->barrier();
     });
-  if (ranks->rank() == 0) std::printf("result %f\n", seconds);
+  if (ranks->rank() == 0)
+    std::printf("result %f %f\n", seconds, std::chrono::duration<double>(sent - begun).count());
 }
 
 }  // namespace

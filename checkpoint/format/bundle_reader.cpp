@@ -28,6 +28,8 @@ constexpr int64_t kMaxIndexBytes = int64_t{16} << 30;
 /// Bytes that are read and verified before the first of them is copied, unless one tensor needs
 /// more. They stay in the processor's last-level cache, and little of a file is mapped at a time.
 constexpr int64_t kGroupBytes = int64_t{16} << 20;
+/// The same from a store, where each group ends with waits for its last answers.
+constexpr int64_t kRemoteGroupBytes = int64_t{128} << 20;
 
 constexpr std::string_view kRemedy = "restore another checkpoint, or remove this one";
 
@@ -211,10 +213,11 @@ void BundleReader::read_all(const std::vector<TensorRead>& reads) {
 }
 
 void BundleReader::read_plain(const std::vector<TensorRead>& reads) {
+  const int64_t most_bytes = files::is_remote(prefix_) ? kRemoteGroupBytes : kGroupBytes;
   for (size_t i = 0; i < reads.size();) {
     std::vector<PlaceRead> places;
     // All wanted places of a tensor belong to one group, so it is written entirely or not.
-    for (int64_t num_bytes = 0; i < reads.size() && num_bytes < kGroupBytes; ++i)
+    for (int64_t num_bytes = 0; i < reads.size() && num_bytes < most_bytes; ++i)
       num_bytes += add_places(reads[i], &places);
     run(places);
   }
