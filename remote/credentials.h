@@ -35,18 +35,24 @@ struct Access {
 /// Reads Amazon's variables and files.
 /// * Key: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN; else the profile AWS_PROFILE
 ///   (default: `default`) of AWS_SHARED_CREDENTIALS_FILE (default: ~/.aws/credentials); else the
-///   role of this pod, task or machine (remote/roles.h).
+///   first role that this process has:
+///   - a container's (ECS, EKS Pod Identity): AWS_CONTAINER_CREDENTIALS_FULL_URI or _RELATIVE_URI,
+///     with AWS_CONTAINER_AUTHORIZATION_TOKEN or ..._TOKEN_FILE;
+///   - a Kubernetes service account's (IRSA): AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, from
+///     AWS_ENDPOINT_URL_STS or the region's own STS;
+///   - the machine's (EC2, IMDSv2), unless AWS_EC2_METADATA_DISABLED is true;
+///     AWS_EC2_METADATA_SERVICE_ENDPOINT replaces its address.
 /// * Region: AWS_REGION, AWS_DEFAULT_REGION, the profile's region in AWS_CONFIG_FILE
 ///   (~/.aws/config), else us-east-1.
 /// * Endpoint: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL.
 ///
-/// Throws Error(kConfig) for half a key and for a named profile that is missing. Throws it too for
-/// an endpoint that is no URL, or has a password, query or percent sign.
+/// Throws Error(kConfig) for half a key, and for a named profile or role that gives none. Throws it
+/// too for an endpoint that is no URL, or has a password, query or percent sign.
 Access amazon_access();
 
 /// Reads the access to Google's XML interface with an HMAC key: GS_ACCESS_KEY_ID,
-/// GS_SECRET_ACCESS_KEY, GS_ENDPOINT_URL. Without a key the service account of this machine counts.
-/// Throws as above.
+/// GS_SECRET_ACCESS_KEY, GS_ENDPOINT_URL. Without a key the service account of this machine counts
+/// (GCE_METADATA_HOST). Throws as above.
 Access google_access();
 
 /// Headers with names in lower case, sorted.

@@ -20,11 +20,11 @@ struct Answer {
 /// True if a transfer that failed with this code of libcurl may succeed when repeated.
 bool is_passing_fault(int curl_code);
 
-/// Sends the request, signed, over a connection that is kept open. It repeats it after growing pauses if
-/// the server fails (any 5xx but 501) or limits the rate (429). A write of the same file at the
-/// same time (409) is repeated too. It is repeated too if the connection breaks. The limit for all
-/// tries is files::StoreLimits::timeout_s. Any other status is returned. Throws Error(kIo) with
-/// `place` on timeout, and at once for permanent faults (a certificate, more bytes than
+/// Sends the request, signed, over a connection that is kept open. It repeats it after growing
+/// pauses if the server fails (any 5xx but 501) or limits the rate (429). A write of the same file
+/// at the same time (409) is repeated too. It is repeated too if the connection breaks. The limit
+/// for all tries is files::StoreLimits::timeout_s. Any other status is returned. Throws Error(kIo)
+/// with `place` on timeout, and at once for permanent faults (a certificate, more bytes than
 /// max_body_bytes).
 Answer send(const Access& access, Request request, int64_t max_body_bytes,
             const std::string& place);

@@ -21,8 +21,8 @@
 /// created. Messages name the path.
 namespace lockstep::files {
 
-// Reader, write_atomically(), remove_file(), list(), exists(), is_folder() and written_at() work on
-// stores too (base/files/store.h). The others are for files of this host.
+// Files of this host, and in part of stores (base/files/store.h). Writer, WholeFile, rename_file(),
+// make_folders(), is_file() and require_writable() are for this host only.
 
 /// Owner of a file descriptor, which it closes; -1: none.
 class Descriptor {

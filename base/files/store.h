@@ -85,7 +85,7 @@ class WriteConflict : public Error {
 };
 
 /// Store that files can be written to. A file is replaced as a whole. Writes throw kIo if the store
-/// does not take them in time, kCannotCreate if this user must not write.
+/// does not take them in time, kInputMissing if this user must not write.
 class WritableStore : public FileStore {
  public:
   /// Drops what is known of files whose path begins with the text, so that they are looked at
