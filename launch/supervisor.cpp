@@ -122,9 +122,9 @@ std::vector<std::string> own_variables() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string name(text.substr(0, text.find('=')));
-    const bool is_wanted = std::ranges::any_of(
-        std::array{"LOCKSTEP_", "AWS_", "GS_"},
-        [&](const char* beginning) { return name.starts_with(beginning); });
+    const bool is_wanted =
+        std::ranges::any_of(std::array{"LOCKSTEP_", "AWS_", "GS_"},
+                            [&](const char* beginning) { return name.starts_with(beginning); });
     if (is_wanted && std::find(names.begin(), names.end(), name) == names.end())
       names.push_back(name);
   }

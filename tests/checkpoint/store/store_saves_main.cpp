@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
     if (mode == "save") save(words);
     if (mode == "restore") restore(words);
     if (mode == "verify") verify_all(words);
-    if (mode == "gc") std::printf("%s", collect_garbage(words.at(0), {.min_age_s = 0}).text.c_str());
+    if (mode == "gc")
+      std::printf("%s", collect_garbage(words.at(0), {.min_age_s = 0}).text.c_str());
     return 0;
   } catch (const std::exception& fault) {
     std::printf("%s\n", fault.what());
