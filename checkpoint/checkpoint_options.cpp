@@ -79,6 +79,16 @@ std::filesystem::path CheckpointOptions::folder(const Project& project) const {
   return store_folder.empty() ? project.checkpoints() : std::filesystem::path(store_folder);
 }
 
+std::filesystem::path CheckpointOptions::copies_folder(const Project& project) const {
+  if (store_folder.empty() || !copy_on_hosts) return {};
+  // s3://bucket/run gives s3_bucket_run: another prefix is another run.
+  const std::string path = std::string(store_folder).replace(store_folder.find("://"), 3, "/");
+  std::string name;
+  for (const char letter : path)
+    name += letter == '_' ? "__" : letter == '/' ? "_" : std::string(1, letter);
+  return project.host_copies() / name;
+}
+
 CheckpointOptions read_checkpoint_options(ConfigReader in) {
   CheckpointOptions options;
   in.read(
@@ -104,6 +114,9 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
   in.read_choice("wait_for", &options.wait_for, {"update", "staging", "commit"},
                  "when a save lets training continue: after the copy to memory at the next update "
                  "(update) or at once (staging), or after the commit");
+  in.read("copy_on_hosts", &options.copy_on_hosts,
+          "with checkpoints in an object store: each host keeps its part of the newest one in "
+          "run.project_dir; restarts read it first, also if the store does not have it yet");
   in.read("timeout_s", &options.timeout_s, more_than(0),
           "longest wait for other ranks in a save, in seconds; until the copy to memory is done "
           "at most sync.timeout_s");

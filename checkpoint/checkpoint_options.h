@@ -87,13 +87,16 @@ struct CheckpointOptions {
   std::vector<std::string> include = {"model", "optimizer", "modifiers", "clock", "random"};
   bool sparse = false;              ///< store only the kept elements of pruned tensors
   std::string wait_for = "update";  ///< update | staging | commit: how long training waits
-  double timeout_s = 1800;  ///< longest wait of a rank for the others inside a save, in seconds
+  double timeout_s = 1800;    ///< longest wait of a rank for the others inside a save, in seconds
+  bool copy_on_hosts = true;  ///< in an object store: each host keeps a copy of the newest one
 
   WarmStartOptions warm_start;
 
   bool includes(std::string_view part) const;
   /// Returns the folder of the run's checkpoints.
   std::filesystem::path folder(const Project& project) const;
+  /// Returns the folder of each host for copies of the store's newest checkpoint; empty: none.
+  std::filesystem::path copies_folder(const Project& project) const;
 
   /// Default interval in seconds, used if neither interval is given.
   static constexpr int64_t kDefaultSecs = 600;

@@ -1,4 +1,4 @@
-// Search, verification and restore of checkpoints.
+// Search and restore of checkpoints.
 #include "checkpoint/restore.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
@@ -21,6 +22,7 @@
 #include "checkpoint/format/tensor_slice.h"
 #include "checkpoint/format/tensor_type.h"
 #include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/host_copy.h"
 
 namespace lockstep::checkpoint {
 
@@ -102,16 +104,51 @@ void add_listed(const std::filesystem::path& dir, std::string_view prefix_name,
   }
 }
 
-/// Returns rank 0's prefixes on every rank.
-std::vector<std::string> agreed_candidates(const std::filesystem::path& dir,
-                                           std::string_view prefix_name,
-                                           dist::Communicator& control) {
-  return split(text_of_rank_0(control, [&] {
-    finish_replacements(dir);
-    std::string lines;
-    for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
-    return lines;
-  }));
+/// Checkpoint that restore_latest() tries: in its folder, or as copies on the hosts.
+struct Candidate {
+  std::string prefix;
+  int64_t number = 0;
+  std::optional<HostCopies> copies = {};
+  std::string stored = {};  ///< prefix of the same one in the store, if it has it
+};
+
+/// Returns rank 0's checkpoints on every rank, the newest first.
+std::vector<Candidate> agreed_candidates(const std::filesystem::path& dir,
+                                         std::string_view prefix_name,
+                                         dist::Communicator& control) {
+  std::vector<Candidate> candidates;
+  for (const std::string& prefix : split(text_of_rank_0(control, [&] {
+         finish_replacements(dir);
+         std::string lines;
+         for (const SaveName& save : newest_first(dir, prefix_name)) lines += save.prefix + '\n';
+         return lines;
+       })))
+    candidates.push_back({prefix, parse_save_name(prefix).value_or(FileName()).number});
+  return candidates;
+}
+
+/// Adds copies on the hosts: of a checkpoint in the store before it, and newer ones that the store
+/// never had. Collective.
+void add_copies(const std::string& prefix, dist::Communicator& control,
+                std::vector<Candidate>* candidates) {
+  for (HostCopies& copies : find_host_copies(prefix, control)) {
+    Candidate copy{numbered(prefix, copies.number), copies.number, std::move(copies)};
+    const auto stored = std::ranges::find_if(*candidates, [&](const Candidate& one) {
+      return one.number == copy.number && !one.copies;
+    });
+    if (stored != candidates->end()) {
+      std::string digest;  // of an index that cannot be read: no copy equals it
+      if (control.rank() == 0)
+        (void)fault_of([&] { digest = sha256_hex(files::read(index_path(stored->prefix))); });
+      copy.stored = stored->prefix;
+      if (dist::broadcast_text(control, digest) != copy.copies->index_sha256) continue;
+      mark_stored(copy.prefix);
+      candidates->insert(stored, copy);
+    } else if (!copy.copies->is_stored &&
+               (candidates->empty() || copy.number > candidates->front().number)) {
+      candidates->insert(candidates->begin(), copy);
+    }
+  }
 }
 
 /// Throws the error of a folder whose checkpoints are all unusable.
@@ -226,32 +263,70 @@ RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
   return report;
 }
 
+/// Tries one checkpoint; returns the first fault of any rank. A failed attempt may leave some
+/// variables new, and the next attempt writes all of them again.
+static std::optional<Error> try_to_restore(const Candidate& candidate, const StateList& state,
+                                           dist::Communicator& control, RestoreReport* report) {
+  const std::string& prefix = candidate.prefix;
+  std::optional<Error> fault;
+  if (candidate.copies) fault = complete_on_each_host(prefix, *candidate.copies, control);
+  if (!fault)
+    fault = shared_fault(control, fault_of([&] {
+                           // The quick check is much cheaper than a failed restore. A store shows
+                           // all ranks the same.
+                           if (control.rank() > 0 && files::is_remote(prefix)) return;
+                           if (const auto defect = quick_check(prefix))
+                             throw Error(ExitCode::kBadData, "checkpoint", *defect);
+                         }));
+  return fault ? fault : restore_together(prefix, state, control, report);
+}
+
+/// Reports a restore from copies on the hosts.
+static void note_copies(const Candidate& candidate, bool is_first, RestoreReport* report) {
+  if (!candidate.copies) return;
+  report->is_unstored = candidate.stored.empty();
+  if (report->is_unstored) {
+    if (is_first)
+      log::warning("checkpoint",
+                   fmt::format("restored {} from the copies on the hosts: the store does not have "
+                               "this checkpoint. To go back to the store's, remove the copies on "
+                               "all hosts",
+                               candidate.prefix));
+    return;
+  }
+  mark_stored(candidate.prefix);  // on hosts that have got it only now
+  if (is_first)
+    log::info("checkpoint",
+              fmt::format("restored {} from the copies on the hosts", candidate.stored));
+  report->prefix = candidate.stored;
+}
+
 std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
                                             std::string_view prefix_name, const StateList& state,
-                                            dist::Communicator& control) {
+                                            dist::Communicator& control,
+                                            const std::filesystem::path& copies) {
   std::vector<std::string> defects;
-  for (const std::string& prefix : agreed_candidates(dir, prefix_name, control)) {
+  std::vector<Candidate> candidates = agreed_candidates(dir, prefix_name, control);
+  if (!copies.empty()) add_copies(copies / prefix_name, control, &candidates);
+  for (const Candidate& candidate : candidates) {
     RestoreReport report;
-    // A failed attempt may leave some variables new; the next attempt writes all of them again.
-    const auto own = fault_of([&] {
-      // The quick check is much cheaper than a failed restore. A store shows all ranks the same.
-      if (control.rank() > 0 && files::is_remote(prefix)) return;
-      if (const auto defect = quick_check(prefix))
-        throw Error(ExitCode::kBadData, "checkpoint", *defect);
-    });
-    auto fault = shared_fault(control, own);
-    if (!fault) fault = restore_together(prefix, state, control, &report);
+    const std::optional<Error> fault = try_to_restore(candidate, state, control, &report);
     if (!fault) {
+      note_copies(candidate, control.rank() == 0, &report);
       report.num_damaged = static_cast<int64_t>(defects.size());
       return report;
     }
     // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
-    // lose steps.
-    if (fault->code() != ExitCode::kBadData && fault->code() != ExitCode::kInputMissing)
+    // lose steps. But behind a copy the store's checkpoint is the same, or all that is left.
+    const bool is_defect =
+        fault->code() == ExitCode::kBadData || fault->code() == ExitCode::kInputMissing;
+    if (!is_defect && (!candidate.copies || fault->code() == ExitCode::kConfig))
       throw Error(*fault);
-    defects.push_back(plain_text(*fault));
     if (control.rank() == 0)
-      log::warning("checkpoint", fmt::format("{} is skipped: {}", prefix, defects.back()));
+      log::warning("checkpoint",
+                   fmt::format("{} is skipped: {}", candidate.prefix, plain_text(*fault)));
+    // What the store has too is tried again there.
+    if (candidate.stored.empty()) defects.push_back(plain_text(*fault));
   }
   // Checkpoints exist but none is readable: starting at step 0 would overwrite them.
   if (!defects.empty()) throw_none_readable(dir, defects);
@@ -329,180 +404,6 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
   const std::string answer =
       text_of_rank_0(ranks, [&] { return latest_checkpoint(dir).value_or(""); });
   return answer.empty() ? std::nullopt : std::optional(answer);
-}
-
-// Verification for `lockstep ckpt verify`, and the quick check by sizes. verify() covers all bytes:
-// blocks and frame of the index, tensors, and the gaps between them.
-
-namespace {
-
-/// A tensor or slice in a shard.
-struct Extent {
-  const std::string* name = nullptr;
-  size_t slice = 0;
-  int64_t end = 0;
-};
-
-/// Extents of one shard by offset. Empty tensors have none.
-using Extents = std::multimap<int64_t, Extent>;
-
-/// Returns the extents of all shards by offset.
-std::vector<Extents> extents_of(const BundleIndex& index) {
-  std::vector<Extents> shards(static_cast<size_t>(index.num_shards));
-  const auto add = [&](const BundlePlace& place, const Extent& extent) {
-    if (place.num_bytes > 0) shards[static_cast<size_t>(place.shard)].emplace(place.offset, extent);
-  };
-  for (const auto& [name, entry] : index.entries) {
-    if (!entry.is_sliced()) add(entry, {&name, 0, entry.end()});
-    for (size_t i = 0; i < entry.slices.size(); ++i)
-      add(entry.slices[i], {&name, i, entry.slices[i].end()});
-  }
-  return shards;
-}
-
-/// Returns the defect as text; nullopt if the size is right. Throws what opening the shard throws.
-std::optional<std::string> size_defect(BundleReader* reader, int32_t shard,
-                                       const Extents& extents) {
-  int64_t expected = 0;  // the end of the last extent
-  for (const auto& [offset, extent] : extents) expected = std::max(expected, extent.end);
-  const int64_t found = reader->shard_bytes(shard);
-  if (found == expected) return std::nullopt;
-  return fmt::format("{}: has {} bytes, its index needs {} ({})",
-                     shard_path(reader->prefix(), shard, reader->index().num_shards), found,
-                     expected, found < expected ? "truncated" : "bytes after the last tensor");
-}
-
-/// Collector of one checkpoint's defects.
-class Verification {
- public:
-  explicit Verification(const std::string& prefix) : prefix_(prefix) {}
-
-  std::vector<std::string> run() {
-    guarded([&] { reader_.emplace(prefix_); });
-    if (!reader_) return all();
-    check_frame();
-    check_extra_files();
-    const std::vector<Extents> shards = extents_of(reader_->index());
-    for (int32_t shard = 0; shard < reader_->index().num_shards; ++shard)
-      guarded([&] { check_shard(shard, shards[static_cast<size_t>(shard)]); });
-    // Tensors without bytes are in no shard's list, but their crc must be right too.
-    for (const auto& item : reader_->index().entries)
-      if (!item.second.is_sliced() && item.second.num_bytes == 0)
-        guarded([&] { reader_->check_place(item.first); });
-    guarded([&] { check_sparse(); });
-    return all();
-  }
-
- private:
-  /// Runs `body`. A missing or bad file counts as a defect; a fault of the machine is thrown on.
-  template <typename Body>
-  void guarded(Body body) {
-    try {
-      body();
-    } catch (const Error& fault) {
-      if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
-      add(plain_text(fault));
-    }
-  }
-
-  /// Adds a defect once, since two checks may find the same damage. Only the first 1000 are named.
-  void add(std::string defect) {
-    constexpr size_t kMaxDefects = 1000;
-    if (known_.size() < kMaxDefects && known_.insert(defect).second)
-      defects_.push_back(std::move(defect));
-    else if (known_.size() == kMaxDefects)
-      ++num_unnamed_;
-  }
-
-  std::vector<std::string> all() {
-    if (num_unnamed_ > 0) defects_.push_back(fmt::format("{}: and {} more", prefix_, num_unnamed_));
-    return std::move(defects_);
-  }
-
-  /// Encodes the index again and compares. Block checksums cover neither the footer nor the
-  /// metaindex block's place.
-  void check_frame() {
-    const std::string bytes = files::read(index_path(prefix_));
-    if (!is_as_encoded(bytes))
-      add(fmt::format("{}: bytes outside the checked blocks differ from those written",
-                      index_path(prefix_)));
-  }
-
-  void check_extra_files() {
-    // Shards of an earlier save with another number of ranks may be left over.
-    const std::filesystem::path path(prefix_);
-    const int32_t num_shards = reader_->index().num_shards;
-    for (const std::string& name : files::list(folder_of(path))) {
-      if (!name.starts_with(path.filename().string() + ".data-")) continue;
-      bool expected = false;
-      for (int32_t shard = 0; shard < num_shards && !expected; ++shard)
-        expected = name == std::filesystem::path(shard_path(prefix_, shard, num_shards)).filename();
-      if (!expected)
-        add(fmt::format("{}: does not belong to this checkpoint",
-                        (path.parent_path() / name).string()));
-    }
-  }
-
-  void check_shard(int32_t shard, const Extents& extents) {
-    const auto wrong_size = size_defect(&*reader_, shard, extents);
-    if (wrong_size) add(*wrong_size);
-    int64_t at = 0;
-    for (const auto& [offset, extent] : extents) {
-      // Sorted by offset, so overlaps and gaps show between neighbours.
-      if (offset < at)
-        add(fmt::format("{}: tensor '{}' overlaps the one before", shard_name(shard),
-                        *extent.name));
-      else
-        check_gap(shard, at, std::min(offset, reader_->shard_bytes(shard)));
-      at = std::max(at, extent.end);
-      guarded([&, place = extent] { reader_->check_place(*place.name, place.slice); });
-    }
-  }
-
-  void check_gap(int32_t shard, int64_t begin, int64_t end) {
-    bool zero = true;
-    reader_->for_each_piece(shard, begin, end, [&](std::string_view piece) {
-      zero = zero && piece.find_first_not_of('\0') == std::string_view::npos;
-    });
-    if (!zero)
-      add(fmt::format("{}: bytes {} to {} between tensors are not zero", shard_name(shard), begin,
-                      end));
-  }
-
-  /// Checks that the parts of sparse tensors fit each other.
-  void check_sparse() {
-    DenseView view(&*reader_);
-    for (const std::string& name : view.names())
-      if (view.is_sparse(name)) guarded([&] { view.check_mask(name); });
-  }
-
-  std::string shard_name(int32_t shard) const {
-    return shard_path(prefix_, shard, reader_->index().num_shards);
-  }
-
-  const std::string prefix_;
-  std::optional<BundleReader> reader_;
-  std::vector<std::string> defects_;
-  std::set<std::string> known_;
-  int64_t num_unnamed_ = 0;
-};
-
-}  // namespace
-
-std::vector<std::string> verify(const std::string& prefix) { return Verification(prefix).run(); }
-
-std::optional<std::string> quick_check(const std::string& prefix) {
-  try {
-    BundleReader reader(prefix);
-    const std::vector<Extents> shards = extents_of(reader.index());
-    for (int32_t shard = 0; shard < reader.index().num_shards; ++shard)
-      if (auto defect = size_defect(&reader, shard, shards[static_cast<size_t>(shard)]))
-        return defect;
-    return std::nullopt;
-  } catch (const Error& fault) {
-    if (fault.code() != ExitCode::kBadData && fault.code() != ExitCode::kInputMissing) throw;
-    return plain_text(fault);
-  }
 }
 
 }  // namespace lockstep::checkpoint

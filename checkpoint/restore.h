@@ -45,11 +45,14 @@ std::optional<std::string> latest_checkpoint(const std::filesystem::path& dir,
                                              dist::Communicator& ranks);
 
 struct RestoreReport {
-  std::string prefix;               ///< of the checkpoint, with its number
+  /// Checkpoint with its number. If copies on the hosts gave the values, the store's,
+  /// unless it lacks this checkpoint.
+  std::string prefix;
   int64_t number = 0;               ///< -1 if the prefix has none
   std::vector<std::string> unused;  ///< keys of the checkpoint that the state does not request
   std::vector<std::string> filled;  ///< missing keys that got value_if_missing
   int64_t num_damaged = 0;          ///< newer checkpoints that restore_latest() skipped
+  bool is_unstored = false;         ///< only copies on the hosts have this checkpoint
 };
 
 /// Copies one checkpoint into the live tensors and texts. Any world size may have written it;
@@ -78,9 +81,14 @@ RestoreReport restore_on_all(const std::string& prefix, const StateList& state,
 /// Throws Error(kBadData).everywhere() with each defect if checkpoints exist and none can be
 /// restored. So a run never starts over by mistake. Also throws faults outside the checkpoint (kIo,
 /// and kConfig: the run has another model or optimizer).
+///
+/// `copies`: folder of each host for copies of the newest checkpoint (checkpoint/save/host_copy.h);
+/// empty: none. If the hosts together have one, it is tried before the same one in the store. It is
+/// also tried first if it is newer than all in the store, and the store never had it.
 std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
                                             std::string_view prefix_name, const StateList& state,
-                                            dist::Communicator& control);
+                                            dist::Communicator& control,
+                                            const std::filesystem::path& copies = {});
 
 /// Returns all checkpoints by number, the highest first. They include those that the state file
 /// names although their index is missing, as a sign that they existed.

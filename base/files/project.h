@@ -17,6 +17,8 @@ class Project {
 
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
+  /// Copies of checkpoints whose folder is in an object store.
+  std::filesystem::path host_copies() const { return folder_ / "host_copies"; }
   std::filesystem::path saved_models() const { return folder_ / "saved_models"; }
   std::filesystem::path saved_model(int64_t step) const {
     return saved_models() / std::to_string(step);

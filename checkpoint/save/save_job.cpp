@@ -54,8 +54,12 @@ std::optional<Error> SaveJob::on_every_rank(const Body& body) {
 
 std::optional<Error> SaveJob::run() {
   std::optional<Error> fault = stage();
-  // Only now: training must not wait for a store.
-  if (!fault && store_) fault = on_rank_0([&] { prepare_store(); });
+  if (!fault && store_) {
+    fault = agree_on_index();
+    if (!fault) publish_copies();
+    // Only now: training must not wait for a store, nor may the copies.
+    if (!fault) fault = on_rank_0([&] { prepare_store(); });
+  }
   if (!fault) {
     const trace::Span span("write a save");
     fault = on_every_rank([&] { finish_writing(); });
@@ -107,6 +111,36 @@ std::optional<Error> SaveJob::stage() {
   return fault;
 }
 
+/// Gives all ranks the index of a save in an object store. Reports travel as messages: files for
+/// them would be objects to write and to remove in every save.
+std::optional<Error> SaveJob::agree_on_index() {
+  const std::vector<std::string> reports = dist::gather_texts(comm_, shard_report(*staged_));
+  std::optional<Error> fault = on_rank_0([&] { index_ = index_of(reports); });
+  if (!fault) index_ = dist::broadcast_text(comm_, index_);
+  return fault;
+}
+
+/// Completes the copies on the hosts. A fault costs only them.
+void SaveJob::publish_copies() {
+  if (options_.copies_folder.empty()) return;
+  std::optional<Error> fault = on_every_rank([&] {
+    if (copy_fault_) throw Error(*copy_fault_);
+    copy_->finish();
+  });
+  if (!fault) fault = on_every_rank([&] { copy_->remove_older(); });
+  if (!fault) fault = on_every_rank([&] { copy_->publish_shard(); });
+  if (!fault) fault = on_every_rank([&] { copy_->publish_index(index_); });
+  const bool has_copy = !fault;
+  // Until every host has the new copy, the one before is the newest that can be restored.
+  if (has_copy) fault = on_every_rank([&] { copy_->remove_others(); });
+  if (!has_copy) copy_.reset();
+  if (fault && is_first())
+    log::warning("checkpoint",
+                 has_copy ? "older copies stay on the hosts: " + plain_text(*fault)
+                          : fmt::format("the hosts have no copy of {}, only the store will: {}",
+                                        prefix_, plain_text(*fault)));
+}
+
 /// Finishes what other programs have begun to commit, and finds what this save replaces. In the
 /// first save it also finds the checkpoints that are this program's own.
 void SaveJob::prepare_store() {
@@ -145,7 +179,11 @@ void SaveJob::end_journal() const {
 }
 
 void SaveJob::begin_writing() {
-  // The writer starts before the image is filled and follows its watermark.
+  if (store_ && !options_.copies_folder.empty()) {
+    copy_fault_ = fault_of(
+        [&] { copy_.emplace(copy_prefix(), comm_.rank(), comm_.world_size(), &*staged_); });
+  }
+  // The writers start before the image is filled and follow its watermark.
   writer_.emplace(
       store_ ? store_->shard_sink(staged_->num_bytes())
              : file_sink(shard_path_ + std::string(kTemporarySuffix), staged_->num_bytes()),
@@ -238,16 +276,12 @@ void SaveJob::commit() {
 
 /// Publishes the checkpoint in an object store, in the order of StoreCommit.
 std::optional<Error> SaveJob::publish_in_store() {
-  // Tickets and reports travel as messages: files for them would be objects to write and to remove
-  // in every save.
   const std::vector<std::string> tickets = dist::gather_texts(comm_, store_->ticket());
-  const std::vector<std::string> reports = dist::gather_texts(comm_, shard_report(*staged_));
   std::optional<Error> fault = on_every_rank([&] { reached(SavePhase::kEntriesAgreed); });
   if (!fault)
     fault = on_rank_0([&] {
-      const std::string index = index_of(reports);
       reached(SavePhase::kIndexWritten);
-      replaced_ = store_->decide(tickets, index);
+      replaced_ = store_->decide(tickets, index_);
       reached(SavePhase::kOldRemoved);
     });
   if (!fault)
@@ -260,6 +294,7 @@ std::optional<Error> SaveJob::publish_in_store() {
       store_->publish_index();
       reached(SavePhase::kCommitted);
     });
+  if (!fault && copy_) mark_stored(copy_prefix());
   result_.bytes_written = dist::sum_of(comm_, (staged_ ? staged_->num_bytes() : 0) + index_bytes_);
   return fault;
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/format/bundle_index.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/host_copy.h"
 #include "checkpoint/save/saver.h"
 #include "checkpoint/save/shard_writer.h"
 #include "checkpoint/save/store_commit.h"
@@ -59,6 +60,12 @@ class SaveJob {
   std::optional<Error> on_every_rank(const Body& body);
 
   std::optional<Error> stage();
+  std::string copy_prefix() const {
+    return std::filesystem::path(options_.copies_folder) /
+           std::filesystem::path(prefix_).filename();
+  }
+  std::optional<Error> agree_on_index();
+  void publish_copies();
   void prepare_store();
   void remove_interrupted();
   void note(std::set<int64_t> numbers) const;
@@ -94,6 +101,9 @@ class SaveJob {
   std::vector<StoredTensor> pieces_;
   std::optional<StagedShard> staged_;
   std::optional<StoreCommit> store_;   ///< for a prefix in an object store
+  std::string index_;                  ///< then: the bytes of the index
+  std::optional<HostCopy> copy_;       ///< then: this host's copy, unless it cannot have one
+  std::optional<Error> copy_fault_;    ///< and why
   std::optional<ShardWriter> writer_;  // destroyed before the image that it reads
   const Journal journal_;
   std::set<int64_t> interrupted_;         ///< rank 0: numbers of earlier saves, not removed yet

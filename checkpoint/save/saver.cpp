@@ -73,6 +73,8 @@ Saver::Saver(SaverOptions options, dist::Communicator& comm)
   // Absolute: the process may change its working directory during a save.
   if (!files::is_remote(options_.prefix))
     options_.prefix = std::filesystem::absolute(options_.prefix).string();
+  if (!options_.copies_folder.empty())
+    options_.copies_folder = std::filesystem::absolute(options_.copies_folder).string();
 }
 
 void Saver::keep_from_next_save(int64_t keep_checkpoint_max) {

@@ -53,6 +53,9 @@ struct SaverOptions {
   /// While ranks wait for rank 0 to take the lock, the lock's patience is added. After staging the
   /// communicator's own timeout applies. A shorter timeout of the communicator always applies.
   double stage_timeout_s = 300;
+  /// Folder of each host for copies of a store's newest checkpoint (checkpoint/save/host_copy.h);
+  /// empty: none.
+  std::string copies_folder = {};
   int64_t min_cut_bytes = int64_t{1} << 20;  ///< smaller tensors are never cut into slices
   SavePhaseHook at_phase = {};
 };

@@ -90,8 +90,10 @@ StagedShard::StagedShard(const std::vector<StoredTensor>& pieces,
     : memory_(memory) {
   lay_out(pieces, parts, shard);
   memory_->reserve(padded_bytes());
-  chunks_.resize(static_cast<size_t>((padded_bytes() + StagingBuffer::kChunkBytes - 1) /
-                                     StagingBuffer::kChunkBytes));
+  const auto num_chunks = static_cast<size_t>((padded_bytes() + StagingBuffer::kChunkBytes - 1) /
+                                              StagingBuffer::kChunkBytes);
+  chunks_.resize(num_chunks);
+  num_releases_ = std::vector<std::atomic<int>>(num_chunks);
 }
 
 int64_t StagedShard::padded_bytes() const { return rounded_up(num_bytes_); }
@@ -102,7 +104,8 @@ std::span<const char> StagedShard::chunk_at(int64_t begin) const {
 }
 
 void StagedShard::release_chunk(int64_t begin) {
-  memory_->give_back(chunks_.at(begin / StagingBuffer::kChunkBytes));
+  const auto chunk = static_cast<size_t>(begin / StagingBuffer::kChunkBytes);
+  if (++num_releases_.at(chunk) == num_readers_) memory_->give_back(chunks_.at(chunk));
 }
 
 int64_t StagedShard::bytes_of(const std::vector<StoredTensor>& pieces,
@@ -244,6 +247,7 @@ std::unique_ptr<ShardSink> file_sink(const std::filesystem::path& path, int64_t 
 
 ShardWriter::ShardWriter(std::unique_ptr<ShardSink> sink, StagedShard* staged)
     : staged_(staged), sink_(std::move(sink)) {
+  staged_->add_reader();
   const int64_t num_strides = (staged->padded_bytes() + sink_->stride() - 1) / sink_->stride();
   try {
     for (int64_t i = 0; i < std::min<int64_t>(sink_->num_threads(), num_strides); ++i)
@@ -270,15 +274,28 @@ void ShardWriter::write_strides() {
       if (!staged_->level().wait_for(end)) return;
       std::vector<std::span<const char>> chunks;
       for (int64_t at = begin; at < end; at += kChunkBytes) chunks.push_back(staged_->chunk_at(at));
-      sink_->write(begin, chunks);
+      // After a fault only the memory is given back, which the image may need.
+      if (!has_failed_) write(begin, chunks);
       for (int64_t at = begin; at < end; at += kChunkBytes) staged_->release_chunk(at);
     }
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!fault_) fault_ = std::current_exception();
-    // The other threads stop too; finish() throws the first fault.
-    stopped_ = true;
+    failed();
   }
+}
+
+void ShardWriter::write(int64_t begin, const std::vector<std::span<const char>>& chunks) {
+  try {
+    sink_->write(begin, chunks);
+  } catch (...) {
+    failed();
+  }
+}
+
+/// Stores the first fault, which finish() throws.
+void ShardWriter::failed() {
+  const std::lock_guard lock(mutex_);
+  if (!fault_) fault_ = std::current_exception();
+  has_failed_ = true;
 }
 
 void ShardWriter::finish() {

@@ -73,6 +73,8 @@ class StagedShard {
   /// throws. Throws Error(kBug) if a pruned element of a piece with kept_bits is not +0.
   void fill();
   Watermark& level() { return watermark_; }
+  /// Adds a reader of the chunks, before fill(). Each of them releases every chunk.
+  void add_reader() { ++num_readers_; }
 
   const std::vector<Slot>& slots() const { return slots_; }
   /// Returns the size of the file.
@@ -82,7 +84,7 @@ class StagedShard {
   /// Returns the chunk of the image at a multiple of StagingBuffer::kChunkBytes, once level() has
   /// passed it.
   std::span<const char> chunk_at(int64_t begin) const;
-  /// Gives the memory of a chunk back: its bytes are no longer needed.
+  /// Gives the memory of a chunk back once every reader has called it.
   void release_chunk(int64_t begin);
 
  private:
@@ -102,7 +104,9 @@ class StagedShard {
   std::vector<Slot> slots_;
   int64_t num_bytes_ = 0;
   StagingBuffer* memory_ = nullptr;
-  std::vector<char*> chunks_;  ///< null: not filled yet
+  std::vector<char*> chunks_;                   ///< null: not filled yet
+  std::vector<std::atomic<int>> num_releases_;  ///< of each chunk
+  int num_readers_ = 0;
   Watermark watermark_;
 };
 
@@ -128,7 +132,8 @@ std::unique_ptr<ShardSink> file_sink(const std::filesystem::path& path, int64_t 
 /// Writer of a shard image, which starts while the image is still being filled.
 class ShardWriter {
  public:
-  /// Starts to write what staged->level() releases. The image must outlive this.
+  /// Starts to write what staged->level() releases. Several may read one image. Call it before the
+  /// image is filled; the image must outlive this.
   ShardWriter(std::unique_ptr<ShardSink> sink, StagedShard* staged);
   /// Gives up if finish() was not called; what was written stays as it is.
   ~ShardWriter();
@@ -141,11 +146,13 @@ class ShardWriter {
 
  private:
   void write_strides();
+  void write(int64_t begin, const std::vector<std::span<const char>>& chunks);
+  void failed();
 
   StagedShard* staged_;
   std::unique_ptr<ShardSink> sink_;
   std::atomic<int64_t> next_ = 0;  ///< first byte that no thread has claimed
-  std::atomic<bool> stopped_ = false;
+  std::atomic<bool> stopped_ = false, has_failed_ = false;
   std::mutex mutex_;
   std::exception_ptr fault_;
   std::vector<std::jthread> threads_;

@@ -22,6 +22,7 @@
 #include "checkpoint/import/load_weights.h"
 #include "checkpoint/restore.h"
 #include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/host_copy.h"
 #include "dist/communicator.h"
 #include "python/python_types.h"
 #include "train/step/training_pass.h"
@@ -93,6 +94,23 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
       wanted, folder.string(), names_of(saves));
 }
 
+/// Refuses copies on the hosts that a later `auto` would prefer. `prefix`: of copies; its folder is
+/// empty without them. Collective.
+void refuse_newer_copies(dist::Communicator& control, const std::filesystem::path& prefix,
+                         const std::string& wanted) {
+  if (!prefix.has_parent_path()) return;
+  const auto parts = checkpoint::parse_save_name(wanted);
+  for (const checkpoint::HostCopies& copies :
+       checkpoint::find_host_copies(prefix.string(), control))
+    if (!copies.is_stored && (!parts || copies.number > parts->number))
+      throw Error(ExitCode::kConfig, "resume",
+                  fmt::format("the hosts have a copy of step {}, {}-{}, which the store lacks: a "
+                              "start without --resume {} would continue from it. Remove --resume, "
+                              "or remove the copies on all hosts",
+                              copies.number, prefix.string(), copies.number, wanted))
+          .everywhere();
+}
+
 /// Returns a text in a checkpoint; empty if it does not exist or is not readable.
 std::string text_in(const std::string& prefix, const std::string& key) {
   std::string text;
@@ -159,6 +177,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
     refuse_if(context.control, [&] { return objection_to_lost_clock(folder, wanted); });
     return std::nullopt;
   }
+  const std::filesystem::path copies =
+      context.config.checkpoint.copies_folder(context.config.run.project());
   if (wanted == "never") {  // a later `auto` would mix two runs
     refuse_any_save(context.control, folder, [&](const std::string& names) {
       return fmt::format(
@@ -166,15 +186,17 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
           "remove the folder, or remove --resume to continue",
           folder.string(), names);
     });
+    refuse_newer_copies(context.control, copies / prefix, wanted);
     return std::nullopt;
   }
   if (wanted != "auto") {
     refuse_if(context.control, [&] { return objection_to_newer_saves(folder, prefix, wanted); });
+    refuse_newer_copies(context.control, copies / prefix, wanted);
     return restored(context, wanted,
                     [&] { return checkpoint::restore_on_all(wanted, state, context.control); });
   }
   auto report = restored(context, wanted, [&] {
-    return checkpoint::restore_latest(folder, prefix, state, context.control);
+    return checkpoint::restore_latest(folder, prefix, state, context.control, copies);
   });
   // To start over in a folder with checkpoints of another prefix is never intended.
   if (!report)
@@ -294,7 +316,8 @@ std::optional<Resumed> resume(const ResumeOptions& options, TrainingContext& con
   const std::string own = checkpoint::numbered(context.save_prefix(), context.clock.step);
   return Resumed{.step = context.clock.step,
                  .prefix = report->prefix,
-                 .is_own = same_save(own, report->prefix),
+                 .is_own = report->is_unstored || same_save(own, report->prefix),
+                 .is_unstored = report->is_unstored,
                  .duration_s = watch.lap(),
                  .num_damaged_saves = report->num_damaged};
 }

@@ -18,9 +18,10 @@ struct ResumeOptions {
 /// State that a run continues from: a checkpoint, or the memory of ranks after others were lost.
 struct Resumed {
   int64_t step = 0;
-  std::string prefix;     ///< of the checkpoint
-  bool is_own = false;    ///< the checkpoint is in the run's own folder, under its own prefix
-  double duration_s = 0;  ///< to read the checkpoint; in memory, since the loss was noticed
+  std::string prefix;        ///< of the checkpoint
+  bool is_own = false;       ///< the checkpoint is in the run's own folder, under its own prefix
+  bool is_unstored = false;  ///< its store lacks it: only copies on the hosts have it
+  double duration_s = 0;     ///< to read the checkpoint; in memory, since the loss was noticed
   int64_t num_damaged_saves = 0;                  ///< newer damaged checkpoints that were skipped
   bool is_from_memory = false;                    ///< of RunMemory, not a checkpoint
   std::optional<train::StepLine> last_line = {};  ///< of RunMemory

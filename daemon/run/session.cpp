@@ -385,18 +385,19 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
   attend_saves(context, world, limit);
   exports::ModelPublisher exports(config.run.project().folder(), config.publish, context.control,
                                   [&](bool ok) { telemetry.metrics().record_export(ok); });
-  train::RunSaves saves({.saver = context.saver,
-                         .schedule = context.schedule,
-                         .options = config.checkpoint,
-                         .replica_check = replica_check,
-                         .state = [&] { return context.state(); },
-                         .prefix = context.save_prefix(),
-                         .recorder = recorder,
-                         .control = context.control,
-                         .clock = context.clock,
-                         .last_saved_step = resumed && resumed->is_own ? resumed->step : -1,
-                         .last_commit = resumed ? resumed->prefix : "",
-                         .before = [&] { prepare_save(exports, context, saves); }});
+  train::RunSaves saves(
+      {.saver = context.saver,
+       .schedule = context.schedule,
+       .options = config.checkpoint,
+       .replica_check = replica_check,
+       .state = [&] { return context.state(); },
+       .prefix = context.save_prefix(),
+       .recorder = recorder,
+       .control = context.control,
+       .clock = context.clock,
+       .last_saved_step = resumed && resumed->is_own && !resumed->is_unstored ? resumed->step : -1,
+       .last_commit = resumed ? resumed->prefix : "",
+       .before = [&] { prepare_save(exports, context, saves); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);
   train::TrainerParts training = step_parts(context, hooks, world, saves, requests, &tensors);

@@ -202,6 +202,7 @@ static std::unique_ptr<model::Model> make_network(const RunConfig& config,
   if (config.optimizer.type == "muon")
     recal::choose_matrices(config.optimizer.muon_params, &network->params());
   recal::choose_multipliers(config.optimizer.learning_rate_multipliers, &network->params());
+  optim::choose_blocks(config.optimizer, &network->params());
   return network;
 }
 
@@ -252,7 +253,8 @@ static checkpoint::SaverOptions saver_options(const RunConfig& config, const std
           // Shorter than the wait of the other ranks for rank 0.
           .lock_patience_s =
               std::min(checkpoint::SaverOptions().lock_patience_s, config.checkpoint.timeout_s / 2),
-          .stage_timeout_s = std::min(config.sync.timeout_s, config.checkpoint.timeout_s)};
+          .stage_timeout_s = std::min(config.sync.timeout_s, config.checkpoint.timeout_s),
+          .copies_folder = config.checkpoint.copies_folder(config.run.project())};
 }
 
 /// Refuses a run whose checkpoints would lack masks: after a resume, all pruned weights would grow

@@ -10,7 +10,7 @@ from harness import ANSWER_S, DIGITS, LOCKSTEP, LOCKSTEPD, SOURCE, LockstepTest,
 
 sys.path.insert(0, str(SOURCE / "tests/support"))
 import skips  # noqa: E402
-from object_store import StoreProcess  # noqa: E402
+from object_store import SECRET, StoreProcess  # noqa: E402
 
 NETNS = SOURCE / "tools/netns"
 PYTHON = SOURCE / ".venv-test/bin/python"
@@ -106,6 +106,34 @@ class InStore(LockstepTest):
         self.assertEqual(run.code, 74, run.log)  # the last checkpoint is missing
         self.assertIn("could not be saved", run.log)
         self.assertIn("not_saved after 690 steps", run.log)
+
+    def test_a_run_continues_from_its_hosts_what_the_store_does_not_have(self):
+        store = self.store()
+        sets = [*STEPS, PREFIX, "data.remote_timeout_s=0.5"]
+        run = self.start(2, sets=sets, environment=store.variables)
+        wait_for(lambda: store.objects("bucket", "run/model.ckpt-20.index"), "the first save")
+        store.key("another")
+        copies = self.folder / "run/host_copies/s3_bucket_run"
+        wait_for(lambda: [path for path in copies.glob("*.index") if int(path.stem.rsplit("-", 1)[1]) >= 100], "a copy")
+        for pid in run.rank_pids().values():
+            os.kill(pid, signal.SIGKILL)
+        run.wait()
+        saved = max(int(key.rsplit("-", 1)[1].removesuffix(".index")) for key in store.objects("bucket", "run/") if key.endswith(".index"))
+        self.assertLess(saved, 100)
+        store.key(SECRET)
+        for key in store.objects("bucket", "run/"):
+            store.ask(f"bucket/{key}", "DELETE")
+        refused = self.train(2, sets=sets, arguments=["--resume", "never"], environment=store.variables, expect=78)
+        self.assertIn("host_copies", refused.log)
+        again = self.train(2, sets=sets, environment=store.variables)
+        self.assertRegex(again.log, rf"resuming from step [1-9]\d\d \({copies}/model.ckpt-")
+        self.assertIn("the store does not have this checkpoint", again.log)
+        unbroken = self.train(2, run="unbroken", sets=STEPS)
+        self.assertEqual(again.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+        self.assertEqual(json.loads(self.lockstep(store, "ckpt", "ls", "s3://bucket/run", "--json"))[-1]["number"], again.summary()["steps"])
+        sets = ["train.max_steps=20", "checkpoint.copy_on_hosts=false", "checkpoint.prefix=s3://bucket/without/model.ckpt"]
+        self.train(1, run="without", sets=sets, environment=store.variables)
+        self.assertFalse((self.folder / "without/host_copies").exists())
 
     def test_hosts_without_a_shared_folder(self):
         """The walk through of docs/running.md: a host is killed, a new one takes its place."""

@@ -3,9 +3,11 @@
 //   restore PREFIX WORLD              "restored NUMBER" if every value is that save's
 //   verify FOLDER                     the defects of all checkpoints, one a line
 //   gc FOLDER                         removes what is interrupted, of any age
-// In mode `save` it waits for a line on stdin before each number. Exit code 1 means an error, which
+// In mode `save` it waits for a line on stdin before each number. STORE_COPIES names a folder for
+// copies of two hosts, host0 and host1, which ranks take in turn. Exit code 1 means an error, which
 // is printed.
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
@@ -26,11 +28,19 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+/// Returns the folder of a rank's host; empty: no copies.
+std::string copies_folder(const dist::Communicator& ranks) {
+  const char* const dir = std::getenv("STORE_COPIES");
+  return dir == nullptr ? "" : dir + std::string("/host") + std::to_string(ranks.rank() % 2);
+}
+
 void save(const Words& words) {
-  const SaverOptions options{
-      .prefix = words.at(0), .keep_checkpoint_max = std::stoll(words.at(2)), .min_cut_bytes = 1024};
   lockstep::tests::run_ranks(std::stoi(words.at(1)), [&](dist::Communicator& ranks) {
-    Saver saver(options, ranks);
+    Saver saver({.prefix = words.at(0),
+                 .keep_checkpoint_max = std::stoll(words.at(2)),
+                 .copies_folder = copies_folder(ranks),
+                 .min_cut_bytes = 1024},
+                ranks);
     for (size_t i = 3; i < words.size(); ++i) {
       std::string line;
       if (ranks.rank() == 0) std::getline(std::cin, line);
@@ -49,8 +59,8 @@ void restore(const Words& words) {
   const std::filesystem::path prefix(words.at(0));
   lockstep::tests::run_ranks(std::stoi(words.at(1)), [&](dist::Communicator& ranks) {
     tests::SmallState state(-1);
-    const auto report =
-        restore_latest(prefix.parent_path(), prefix.filename().string(), state.list(), ranks);
+    const auto report = restore_latest(prefix.parent_path(), prefix.filename().string(),
+                                       state.list(), ranks, copies_folder(ranks));
     const bool is_whole = !report || state == tests::SmallState(report->number);
     if (ranks.rank() == 0)
       std::printf("%s %lld\n", is_whole ? "restored" : "MIXED",

@@ -2,8 +2,10 @@
 """Saves in an object store, with kills and faults at every request: store_saves_test.py STORE_SAVES VENV_PYTHON"""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
@@ -95,7 +97,8 @@ class StoreSaves(unittest.TestCase):
 
     def kill_and_look(self, number, when, start_again):
         """Kills a program at a write of its second save; a reader, then another program, finds the store."""
-        folder = f"{self.folder}-{number}-{when}-{start_again}"
+        self.num_kills = getattr(self, "num_kills", 0) + 1
+        folder = f"{self.folder}-{self.num_kills}"
         prefix = f"{self.scheme}://bucket/{folder}/model.ckpt"
         saving = Saving(self.variables, prefix, 2, 2, 10, 20, 30)
         self.assertTrue(saving.next())
@@ -117,10 +120,11 @@ class StoreSaves(unittest.TestCase):
         self.assertEqual(self.keys(folder), SAVED_20_AND_30)
 
     def test_a_kill_at_any_write_loses_no_commit(self):
-        for number in range(1, WRITES_OF_A_SAVE + 1):
-            for when in ("before", "after") if IS_LONG else ("before",) if number % 2 else ("after",):
-                with self.subTest(number=number, when=when):
-                    self.kill_and_look(number, when, start_again=number % 3 == 0)
+        for repeat in range(4 if IS_LONG else 1):
+            for number in range(1, WRITES_OF_A_SAVE + 1):
+                for when in ("before", "after") if IS_LONG else ("before",) if number % 2 else ("after",):
+                    with self.subTest(number=number, when=when):
+                        self.kill_and_look(number, when, start_again=(number + repeat) % 3 == 0)
 
     def test_of_two_writers_of_one_number_one_wins(self):
         for _ in range(20 if IS_LONG else 3):
@@ -154,6 +158,116 @@ class StoreSaves(unittest.TestCase):
         self.assertTrue(saving.next())
         self.assertEqual(saving.saved, [10, 30], saving.said)
         self.assertEqual(self.restored(), 30)
+
+
+class CopiesOnHosts(StoreSaves):
+    """The same with copies on two hosts, each with the ranks of one parity."""
+
+    def setUp(self):
+        super().setUp()
+        self.copies = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.copies)
+        self.variables = {**self.variables, "STORE_COPIES": str(self.copies)}
+
+    if not IS_LONG:
+        test_of_two_writers_of_one_number_one_wins = None
+        test_faults_of_the_store_cost_a_try_not_the_save = None
+
+    def save(self, *numbers, world=4):
+        saving = self.saving(world, 5, *numbers)
+        for _ in numbers:
+            self.assertTrue(saving.next())
+        return saving
+
+    def lose_the_shards(self, number):
+        for key in self.store.objects("bucket", f"{self.folder}/model.ckpt-{number}.data"):
+            self.store.put(f"bucket/{key}", b"cut")
+
+    def names(self, host):
+        return sorted(path.name for path in (self.copies / f"host{host}").iterdir())
+
+    def test_hosts_together_restore_what_the_store_has_lost(self):
+        self.save(10, 20)
+        # Each host has the shards of its ranks.
+        for host in (0, 1):
+            self.assertEqual(self.names(host), ["model.ckpt-20.commit", *(f"model.ckpt-20.data-0000{shard}-of-00004" for shard in (host, host + 2)),
+                                                "model.ckpt-20.index"])
+        self.lose_the_shards(20)
+        for world in (3, 1, 4):
+            self.assertEqual(self.restored(world), 20 if world > 1 else 10, world)  # a single rank sees one host
+            if world == 3:  # now each host has every file, also after this rank's turn
+                self.assertEqual(self.names(0), self.names(1))
+                shutil.rmtree(self.copies / "host0")
+
+    def test_a_new_host_gets_its_copy_from_the_others(self):
+        self.save(10, world=1)  # on host 0 alone
+        self.lose_the_shards(10)
+        self.assertEqual(self.restored(2), 10)
+        self.assertEqual(self.names(1), ["model.ckpt-10.commit", "model.ckpt-10.data-00000-of-00001", "model.ckpt-10.index"])
+
+    def test_a_lost_host_leaves_the_store(self):
+        self.save(10, 20)
+        shutil.rmtree(self.copies / "host1")
+        self.assertEqual(self.restored(), 20)
+
+    def test_a_damaged_copy_leaves_the_store(self):
+        self.save(10)
+        shard = self.copies / "host1/model.ckpt-10.data-00001-of-00004"
+        damaged = bytearray(shard.read_bytes())
+        for place in (100, len(damaged) // 2):
+            damaged[place] ^= 1
+        shard.write_bytes(damaged)
+        self.assertEqual(self.restored(), 10)
+        (self.copies / "host0/model.ckpt-10.index").write_bytes(b"no index")
+        self.assertEqual(self.restored(), 10)
+
+    def test_a_save_that_the_store_refuses_is_restored_from_the_hosts(self):
+        saving = self.saving(4, 5, 10, 20, 30)
+        self.assertTrue(saving.next())
+        self.store.key("another")
+        self.addCleanup(self.store.key, "not/a+secret")
+        self.assertTrue(saving.next())
+        self.assertIn("access is denied", saving.said[-1])
+        self.store.key("not/a+secret")
+        self.assertEqual(self.restored(), 20)
+        self.assertTrue(saving.next())
+        self.assertEqual(saving.saved, [10, 30], saving.said)
+        self.assertEqual(self.restored(), 30)
+
+    def test_what_was_removed_from_the_store_does_not_come_back(self):
+        self.save(10, 20)
+        for key in self.store.objects("bucket", f"{self.folder}/model.ckpt-20."):
+            self.store.ask(f"bucket/{key}", "DELETE")
+        self.store.ask(f"bucket/{self.folder}/checkpoint", "DELETE")
+        self.assertEqual(self.restored(), 10)
+
+    def test_a_number_of_another_history_does_not_count(self):
+        self.save(10)
+        other = Saving({key: value for key, value in self.variables.items() if key != "STORE_COPIES"}, self.prefix, 2, 5, 10)
+        self.assertTrue(other.next())
+        self.assertEqual(other.end(), 0)
+        (self.copies / "host0/model.ckpt-10.data-00000-of-00004").write_bytes(b"of the first history")
+        self.assertEqual(self.restored(), 10)
+
+    def test_a_number_that_comes_again_replaces_its_copy(self):
+        self.save(10)
+        for key in self.store.objects("bucket", f"{self.folder}/"):
+            self.store.ask(f"bucket/{key}", "DELETE")
+        self.assertEqual(self.restored(), -1)  # it is marked as stored
+        saving = self.saving(3, 5, 10)
+        self.store.key("another")
+        self.addCleanup(self.store.key, "not/a+secret")
+        self.assertTrue(saving.next())
+        self.assertEqual(saving.saved, [])
+        self.store.key("not/a+secret")
+        self.assertEqual(self.names(1), ["model.ckpt-10.data-00001-of-00003", "model.ckpt-10.index"])
+        self.assertEqual(self.restored(), 10)
+
+    def test_a_host_that_cannot_keep_a_copy_costs_no_save(self):
+        (self.copies / "host1").write_text("not a folder")
+        saving = self.save(10, 20)
+        self.assertEqual(saving.saved, [10, 20], saving.said)
+        self.assertEqual(self.restored(), 20)
 
 
 class GoogleSaves(StoreSaves):
