@@ -24,6 +24,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sign.h>
 #include <ATen/ops/sqrt.h>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
@@ -156,6 +157,37 @@ void update_kept(const PackedMask& kept, const RegionData& data, UpdateBlock upd
   });
 }
 
+/// Updates a region whose slots are bytes: block by block, as numbers in the first-level cache.
+template <typename Rule>
+static void update_blocks(const StateBlocks& blocks, const OptimizerState& state,
+                          const RegionData& data, const SlotPart& part,
+                          const rules::WeightDecay<float>& decay, const Rule& rule) {
+  const UpdateKernels& kernels = update_kernels(fastest_simd_path());
+  const int64_t first_block = blocks.before(part.region.begin_E);
+  const int64_t num_blocks = blocks.before(part.region.end_E) - first_block;
+  std::array<uint8_t*, 2> codes{};
+  std::array<float*, 2> scales{};
+  for (size_t slot = 0; slot < part.slots.size(); ++slot) {
+    codes[slot] = part.slots[slot].mutable_data_ptr<uint8_t>();
+    scales[slot] = part.scales[slot].mutable_data_ptr<float>();
+  }
+  at::parallel_for(0, num_blocks, kGrain / kStateBlock, [&](int64_t begin, int64_t end) {
+    alignas(64) std::array<std::array<float, kStateBlock>, 2> slots;
+    for (int64_t i = begin; i < end; ++i) {
+      const StateBlocks::Block block = blocks.at(first_block + i);
+      const int64_t at_R = block.begin_E - part.region.begin_E;
+      for (size_t slot = 0; slot < part.slots.size(); ++slot)
+        kernels.dequantize(block.num_elements, codes[slot] + at_R, scales[slot][i],
+                           state.is_positive(slot), slots[slot].data());
+      kernels.of<Rule>()(block.num_elements, data.values_R + at_R, data.grads_R + at_R,
+                         slots[0].data(), slots[1].data(), decay, rule);
+      for (size_t slot = 0; slot < part.slots.size(); ++slot)
+        scales[slot][i] = kernels.quantize(block.num_elements, slots[slot].data(),
+                                           state.is_positive(slot), codes[slot] + at_R);
+    }
+  });
+}
+
 /// True if the rule counts the updates of each parameter.
 template <typename Rule>
 static bool has_own_counts([[maybe_unused]] const OptimizerOptions& options) {
@@ -176,6 +208,7 @@ class Elementwise : public Optimizer {
     // Matrices have a moment; NorMuon stores the rows' second moments too.
     for (const char* slot : Rule<float>::kSlots)
       add_slot(slot, slot == Rule<float>::kSlots.front() || options.normuon_beta2.has_value());
+    if (options.state_dtype == "int8") slots().quantize();
   }
 
  protected:
@@ -199,10 +232,15 @@ class Elementwise : public Optimizer {
   void update(const FlatBuffer& buffer, SlotPart* part, const GroupRates& rates) override {
     if constexpr (requires { Rule<float>::kDividesByRate; })
       if (rates.learning_rate == 0) return;
-    if (takes_kernels(buffer))
-      return update_region(part->kept, data_of(buffer, part->region), data_of(part->slots),
-                           rules::WeightDecay<float>(options(), rates),
-                           Rule<float>(options(), rates, num_updates()));
+    if (takes_kernels(buffer)) {
+      const rules::WeightDecay<float> decay(options(), rates);
+      const Rule<float> rule(options(), rates, num_updates());
+      const RegionData data = data_of(buffer, part->region);
+      if (part->is_quantized())
+        return update_blocks(slots().blocks(part->region.buffer), slots(), data, *part, decay,
+                             rule);
+      return update_region(part->kept, data, data_of(part->slots), decay, rule);
+    }
     update_tensors(part->of(buffer.values_E), part->of(buffer.grads_E), part->slots, rates);
   }
 };
@@ -359,8 +397,10 @@ class Muon final : public FusedAdam {
   }
 
  private:
-  void update_matrix(const FlatBuffer& buffer, const SlotPart& part, const GroupRates& rates) {
-    check(part.region.num_elements() == buffer.values_E.numel(), "a matrix is updated as a whole");
+  void update_matrix(const FlatBuffer& buffer, const SlotPart& stored, const GroupRates& rates) {
+    check(stored.region.num_elements() == buffer.values_E.numel(),
+          "a matrix is updated as a whole");
+    const SlotPart part = slots().as_floats(stored);
     const int64_t param = buffer.slices.front().param;
     const int64_t num_rows = params()[static_cast<size_t>(param)].tensor.size(0);
     const auto as_matrix = [&](const at::Tensor& flat_E) { return flat_E.view({num_rows, -1}); };
@@ -382,6 +422,7 @@ class Muon final : public FusedAdam {
     if (is_pruned) change = without_pruned(change.to(values.scalar_type()), mask->second);
     values.mul_(1 - std::min(1.0, rates.learning_rate * rates.weight_decay));
     values.add_(change, -rate);
+    slots().put_back(part, stored);
   }
 
   double factor_of(const at::Tensor& matrix) const {
@@ -446,6 +487,11 @@ static Make maker_of(const OptimizerOptions& options) {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<FlatBuffer>& buffers,
                                           const ParamTable& params) {
+  if (options.state_dtype != "float32" && !std::ranges::all_of(buffers, takes_kernels))
+    throw Error(ExitCode::kConfig, "optimizer",
+                fmt::format("optimizer.state_dtype: {} needs float32 parameters on CPUs: set "
+                            "run.device: cpu, or state_dtype: float32",
+                            options.state_dtype));
   return maker_of(options)(options, buffers, params);
 }
 

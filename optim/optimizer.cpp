@@ -5,11 +5,13 @@
 #include <cmath>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <malloc.h>
 
 #include "base/error.h"
 #include "base/simd/bit_mask.h"
+#include "base/tensors/square_sums.h"
 #include "base/tensors/tensor_memory.h"
 #include "optim/flat_params.h"
 
@@ -126,12 +128,13 @@ void Optimizer::step(const StepRates& rates, const PendingShards& late,
   found_inf_ = found_inf;
   updates_of_part_ = usual_updates();
   const std::vector<Apart> apart = regions_apart();
-  if (apart.empty()) {
+  if (apart.empty() && !slots_.is_quantized()) {
     update_in_turn(late, rates);
   } else {
-    // Apart regions and late ones may overlap, so wait for all late ones first.
+    // Apart regions and late ones may overlap, and late ones may divide a block of 8-bit slots. So
+    // wait for all late ones first.
     for (size_t i = 0; i < late.regions.size(); ++i) late.wait_for_next();
-    update_with_own_counts(apart, rates);
+    apart.empty() ? update_in_turn({}, rates) : update_with_own_counts(apart, rates);
   }
   end_step();
   excluded_.clear();
@@ -231,14 +234,22 @@ static at::Tensor zeros_like_values(const FlatBuffer& buffer) {
   return zeros_on_large_pages(buffer.values_E.numel(), buffer.values_E.options());
 }
 
+bool OptimizerState::quantizes(const FlatBuffer& buffer) const {
+  return is_quantized_ && takes_kernels(buffer);
+}
+
 /// Joins the parts of a slot. A part that covers everything is the result itself.
-static at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts,
-                         size_t slot) {
-  if (is_whole(parts, buffer.values_E.numel())) return parts.front().slots[slot];
+at::Tensor OptimizerState::joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts,
+                                  const std::vector<StateBlocks>& blocks, size_t slot) const {
+  if (!quantizes(buffer) && is_whole(parts, buffer.values_E.numel()))
+    return parts.front().slots[slot];
   at::Tensor whole_E = zeros_like_values(buffer);
   for (const SlotPart& part : parts) {
     const at::Tensor dense_R = part.of(whole_E);
-    if (part.is_packed())
+    if (part.is_quantized())
+      dequantize(blocks[part.region.buffer], part.region, is_positive(slot),
+                 {part.slots[slot], part.scales[slot]}, dense_R);
+    else if (part.is_packed())
       part.kept.unpack(part.slots[slot], dense_R);
     else
       dense_R.copy_(part.slots[slot]);
@@ -246,21 +257,39 @@ static at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& 
   return whole_E;
 }
 
-/// Returns one part's slot from the whole form: packed, the tensor itself, or a copy.
-static at::Tensor taken_from(const at::Tensor& whole_E, const SlotPart& part) {
-  const at::Tensor dense_R = part.of(whole_E);
-  if (part.is_packed()) return part.kept.pack(dense_R);
-  return dense_R.numel() == whole_E.numel() ? whole_E : dense_R.clone();
+/// Sets one part's slot from the whole form: bytes, packed, the tensor itself, or a copy.
+void OptimizerState::take_from(const at::Tensor& whole_E, const FlatBuffer& buffer, size_t slot,
+                               SlotPart* part) const {
+  const at::Tensor dense_R = part->of(whole_E);
+  if (quantizes(buffer)) {
+    allocate(buffer, slot, part);
+    lockstep::optim::quantize(blocks(part->region.buffer), part->region, is_positive(slot), dense_R,
+                              {part->slots[slot], part->scales[slot]});
+  } else if (part->is_packed()) {
+    part->slots[slot] = part->kept.pack(dense_R);
+  } else {
+    part->slots[slot] = dense_R.numel() == whole_E.numel() ? whole_E : dense_R.clone();
+  }
 }
 
-/// Returns zeros for a part's slot that has no memory yet.
-static at::Tensor absent(const FlatBuffer& buffer, const SlotPart& part) {
-  return zeros_on_large_pages(part.is_packed() ? part.kept.num_kept() : part.region.num_elements(),
-                              buffer.values_E.options());
+/// Gives zeros to a part's slot that has no memory yet.
+void OptimizerState::allocate(const FlatBuffer& buffer, size_t slot, SlotPart* part) const {
+  if (quantizes(buffer)) {
+    part->scales.resize(part->slots.size());
+    auto [codes_R, scales_B] = zero_slot(blocks(part->region.buffer), part->region);
+    part->slots[slot] = std::move(codes_R);
+    part->scales[slot] = std::move(scales_B);
+    return;
+  }
+  part->slots[slot] =
+      zeros_on_large_pages(part->is_packed() ? part->kept.num_kept() : part->region.num_elements(),
+                           buffer.values_E.options());
 }
 
-/// Appends a piece of a part, with views of the part's slots.
-static void add_cut(const SlotPart& part, const ParamShard& region, std::vector<SlotPart>* cut) {
+/// Appends a piece of a part, with views of the part's slots. `blocks`: those of its buffer, if the
+/// slots are bytes.
+static void add_cut(const SlotPart& part, const ParamShard& region, const StateBlocks* blocks,
+                    std::vector<SlotPart>* cut) {
   if (region.num_elements() == 0) return;
   SlotPart piece{.region = region};
   // Positions in a packed slot count kept elements only.
@@ -272,6 +301,11 @@ static void add_cut(const SlotPart& part, const ParamShard& region, std::vector<
     num_items = piece.kept.num_kept();
   }
   for (const at::Tensor& slot : part.slots) piece.slots.push_back(slot.narrow(0, begin, num_items));
+  for (const at::Tensor& scales_B : part.scales) {
+    const int64_t first = blocks->before(region.begin_E);
+    piece.scales.push_back(scales_B.narrow(0, first - blocks->before(part.region.begin_E),
+                                           blocks->before(region.end_E) - first));
+  }
   cut->push_back(std::move(piece));
 }
 
@@ -308,6 +342,11 @@ OptimizerState::OptimizerState(std::vector<FlatBuffer>& buffers, const ParamTabl
   own_all();
 }
 
+void OptimizerState::quantize() {
+  is_quantized_ = true;
+  own_all();
+}
+
 void OptimizerState::drop_cut() {
   cut_regions_.clear();
   cut_ = {};
@@ -319,6 +358,10 @@ void OptimizerState::own_all() {
   stores_.clear();
   for (size_t b = 0; b < buffers_.size(); ++b)
     stores_.push_back({.parts = {{.region = {b, 0, buffers_[b].values_E.numel()}}}});
+  blocks_.clear();
+  if (!is_quantized_) return;
+  const std::vector<int64_t> rows_E = row_elements(params_);
+  for (const FlatBuffer& buffer : buffers_) blocks_.emplace_back(buffer, rows_E);
 }
 
 void OptimizerState::set_shards(const std::vector<ParamShard>& regions) {
@@ -360,7 +403,7 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
   check(bits.empty() || static_cast<int64_t>(bits.size()) == num_mask_bytes(flat.values_E.numel()),
         "a mask has a bit for each element of its buffer");
   BufferStore& store = stores_[buffer];
-  const bool packs_now = packs(flat, bits);
+  const bool packs_now = !is_quantized_ && packs(flat, bits);
   const bool was_packed = std::ranges::any_of(store.parts, &SlotPart::is_packed);
   // Nothing was packed and nothing will be.
   if (bits.empty() && !was_packed) return;
@@ -380,9 +423,10 @@ void OptimizerState::set_kept(size_t buffer, std::span<const uint8_t> bits) {
 void OptimizerState::rebuild(const std::vector<FlatBuffer>& buffers_before) {
   const at::NoGradGuard no_grad;
   std::vector<BufferStore> before = std::exchange(stores_, {});
+  const std::vector<StateBlocks> blocks_before = std::exchange(blocks_, {});
   own_all();
   if (std::ranges::all_of(before, &BufferStore::is_absent)) return;
-  for (size_t b = 0; b < before.size(); ++b) expand(buffers_before[b], &before[b]);
+  for (size_t b = 0; b < before.size(); ++b) expand(buffers_before[b], blocks_before, &before[b]);
   for (size_t slot = 0; slot < names_.size(); ++slot) {
     std::vector<at::Tensor> by_param(params_.size());
     for (size_t b = 0; b < before.size(); ++b) {
@@ -406,6 +450,7 @@ CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
   // Late shards are the same at every step, so the cut is computed once.
   if (!cut_regions_.empty() && cut_regions_ == regions) return cut_;
   drop_cut();
+  const auto blocks_of = [&](size_t b) { return is_quantized_ ? &blocks_[b] : nullptr; };
   std::vector<ParamShard> ascending = regions;
   std::ranges::sort(ascending, {}, &ParamShard::begin_E);
   for (size_t b = 0; b < stores_.size(); ++b) {
@@ -414,15 +459,15 @@ CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
       int64_t done_E = part.region.begin_E;
       for (const ParamShard& region : ascending) {
         if (region.buffer != b || !part.holds(region)) continue;
-        add_cut(part, {b, done_E, region.begin_E}, &cut_.others);
+        add_cut(part, {b, done_E, region.begin_E}, blocks_of(b), &cut_.others);
         done_E = region.end_E;
       }
-      add_cut(part, {b, done_E, part.region.end_E}, &cut_.others);
+      add_cut(part, {b, done_E, part.region.end_E}, blocks_of(b), &cut_.others);
     }
   }
   for (const ParamShard& region : regions)
     for (const SlotPart& part : stores_.at(region.buffer).parts)
-      if (part.holds(region)) add_cut(part, region, &cut_.regions);
+      if (part.holds(region)) add_cut(part, region, blocks_of(region.buffer), &cut_.regions);
   // Regions that cross a border of parts are in none of them.
   check(cut_.regions.size() == regions.size(), "a late region lies inside an owned one");
   cut_regions_ = regions;
@@ -432,18 +477,20 @@ CutParts& OptimizerState::cut_at(const std::vector<ParamShard>& regions) {
 const std::vector<at::Tensor>& OptimizerState::expand(size_t buffer) {
   const at::NoGradGuard no_grad;
   drop_cut();
-  return expand(buffers_.at(buffer), &stores_[buffer]);
+  return expand(buffers_.at(buffer), blocks_, &stores_[buffer]);
 }
 
 const std::vector<at::Tensor>& OptimizerState::expand(const FlatBuffer& buffer,
+                                                      const std::vector<StateBlocks>& blocks,
                                                       BufferStore* store) const {
   if (!store->whole.empty()) return store->whole;
   for (size_t slot = 0; slot < num_slots(buffer); ++slot) {
-    store->whole.push_back(store->is_in_parts ? joined(buffer, store->parts, slot)
+    store->whole.push_back(store->is_in_parts ? joined(buffer, store->parts, blocks, slot)
                                               : zeros_like_values(buffer));
     if (!store->is_in_parts) continue;
     for (SlotPart& part : store->parts) part.slots[slot] = at::Tensor();
   }
+  for (SlotPart& part : store->parts) part.scales.clear();
   store->is_in_parts = false;
   return store->whole;
 }
@@ -472,13 +519,32 @@ void OptimizerState::to_parts(size_t buffer) {
   for (SlotPart& part : store.parts) part.slots.resize(num);
   for (size_t slot = 0; slot < num; ++slot) {
     for (SlotPart& part : store.parts)
-      part.slots[slot] = store.whole.empty() ? absent(buffers_[buffer], part)
-                                             : taken_from(store.whole[slot], part);
+      if (store.whole.empty())
+        allocate(buffers_[buffer], slot, &part);
+      else
+        take_from(store.whole[slot], buffers_[buffer], slot, &part);
     // Freed before the next slot needs memory.
     if (!store.whole.empty()) store.whole[slot] = at::Tensor();
   }
   store.whole.clear();
   store.is_in_parts = true;
+}
+
+SlotPart OptimizerState::as_floats(const SlotPart& part) const {
+  if (!part.is_quantized()) return part;
+  SlotPart floats{.region = part.region};
+  for (size_t slot = 0; slot < part.slots.size(); ++slot) {
+    floats.slots.push_back(at::empty({part.region.num_elements()}, at::kFloat));
+    dequantize(blocks(part.region.buffer), part.region, is_positive(slot),
+               {part.slots[slot], part.scales[slot]}, floats.slots.back());
+  }
+  return floats;
+}
+
+void OptimizerState::put_back(const SlotPart& floats, const SlotPart& part) const {
+  for (size_t slot = 0; slot < part.scales.size(); ++slot)
+    lockstep::optim::quantize(blocks(part.region.buffer), part.region, is_positive(slot),
+                              floats.slots[slot], {part.slots[slot], part.scales[slot]});
 }
 
 int64_t OptimizerState::num_bytes() const {
@@ -487,7 +553,8 @@ int64_t OptimizerState::num_bytes() const {
     for (const at::Tensor& whole_E : store.whole) num_bytes += whole_E.nbytes();
     if (!store.is_in_parts) continue;
     for (const SlotPart& part : store.parts)
-      for (const at::Tensor& slot : part.slots) num_bytes += slot.nbytes();
+      for (const auto* tensors : {&part.slots, &part.scales})
+        for (const at::Tensor& one : *tensors) num_bytes += one.nbytes();
   }
   return static_cast<int64_t>(num_bytes);
 }

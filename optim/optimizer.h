@@ -17,6 +17,7 @@
 #include "base/tensors/state_list.h"
 #include "optim/optimizer_options.h"
 #include "optim/rules.h"
+#include "optim/state_blocks.h"
 
 /// Updates of the trainable parameters, and clipping of gradients.
 namespace lockstep::optim {
@@ -70,8 +71,11 @@ struct SlotPart {
   ParamShard region;
   PackedMask kept;                ///< empty: the slots are dense
   std::vector<at::Tensor> slots;  ///< by slot: [R], or if packed [K] in the region's order
+  /// Scales of the region's blocks by slot, if its slots are bytes (optim/state_blocks.h).
+  std::vector<at::Tensor> scales;
 
   bool is_packed() const { return !kept.empty(); }
+  bool is_quantized() const { return !scales.empty(); }
   bool holds(const ParamShard& one) const {
     return one.begin_E >= region.begin_E && one.end_E <= region.end_E;
   }
@@ -90,10 +94,12 @@ struct CutParts {
 /// Slots of an optimizer: only those of owned regions, and only of kept weights if a mask keeps
 /// few. A matrix is never packed: its update moves all elements at once.
 ///
+/// With quantize(), slots in parts are bytes with scales, and are not packed.
+///
 /// A buffer's slots have one of three forms: absent (zeros without memory), in parts (for steps),
-/// or whole (dense, for saves). expand() converts to the whole form and frees the parts. to_parts()
-/// converts back. If a single dense part covers the whole buffer, both forms
-/// are the same memory, and conversions cost nothing. One caller at a time.
+/// or whole (dense and float32, for saves). expand() converts to the whole form and frees the
+/// parts. to_parts() converts back. If a single dense part covers the whole buffer, both forms are
+/// the same memory, and conversions cost nothing. One caller at a time.
 class OptimizerState {
  public:
   /// Largest kept fraction of a whole buffer at which a mask packs its slots, the same for all
@@ -110,6 +116,13 @@ class OptimizerState {
     names_.push_back(std::move(name));
     if (of_matrices) num_of_matrices_ = names_.size();
   }
+  /// Stores the slots of float32 buffers on the CPU in 8 bits. Call it before the first step.
+  void quantize();
+  bool is_quantized() const { return is_quantized_; }
+  /// Blocks of a buffer, if it is quantized.
+  const StateBlocks& blocks(size_t buffer) const { return blocks_.at(buffer); }
+  /// True if no value of the slot is ever negative.
+  bool is_positive(size_t slot) const { return names_[slot] == "v"; }
   const std::vector<std::string>& names() const { return names_; }
   /// Returns the number of slots of a buffer: the first of names().
   size_t num_slots(const FlatBuffer& buffer) const {
@@ -143,6 +156,11 @@ class OptimizerState {
   /// again cost nothing.
   CutParts& cut_at(const std::vector<ParamShard>& regions);
 
+  /// Returns the part with its slots as numbers: new tensors for bytes, else the same ones.
+  SlotPart as_floats(const SlotPart& part) const;
+  /// Stores the slots of as_floats(part) again.
+  void put_back(const SlotPart& floats, const SlotPart& part) const;
+
   /// Bytes that the slots use now.
   int64_t num_bytes() const;
 
@@ -157,13 +175,23 @@ class OptimizerState {
 
   void own_all();
   void drop_cut();
-  const std::vector<at::Tensor>& expand(const FlatBuffer& buffer, BufferStore* store) const;
+  bool quantizes(const FlatBuffer& buffer) const;
+  void allocate(const FlatBuffer& buffer, size_t slot, SlotPart* part) const;
+  void take_from(const at::Tensor& whole_E, const FlatBuffer& buffer, size_t slot,
+                 SlotPart* part) const;
+  at::Tensor joined(const FlatBuffer& buffer, const std::vector<SlotPart>& parts,
+                    const std::vector<StateBlocks>& blocks, size_t slot) const;
+  const std::vector<at::Tensor>& expand(const FlatBuffer& buffer,
+                                        const std::vector<StateBlocks>& blocks,
+                                        BufferStore* store) const;
   void to_parts(size_t buffer);
 
   std::vector<FlatBuffer>& buffers_;
   const ParamTable& params_;
   std::vector<std::string> names_;
   size_t num_of_matrices_ = 0;
+  bool is_quantized_ = false;
+  std::vector<StateBlocks> blocks_;      // by buffer, if quantized
   std::vector<BufferStore> stores_;      // by buffer
   std::vector<ParamShard> cut_regions_;  // regions of cut_; empty: none
   CutParts cut_;
@@ -224,7 +252,8 @@ class Optimizer {
   /// then calls uncount(). Requires takes_found_inf() and no late regions.
   ///
   /// late: regions of float32 buffers on the CPU inside owned ones, without overlap. All else is
-  /// updated first, then each late region after a wait_for_next(). The bits are the same.
+  /// updated first, then each late region after a wait_for_next(). With 8-bit slots all are waited
+  /// for first. The bits are the same.
   void step(const StepRates& rates, const PendingShards& late = {},
             const at::Tensor& found_inf = {});
   /// True if the rule has kernels that read found_inf and uses them for these buffers.
@@ -266,6 +295,8 @@ class Optimizer {
   /// Called after the updates of one step's regions.
   virtual void end_step() {}
 
+  /// Slots of all buffers.
+  OptimizerState& slots() { return slots_; }
   /// Adds a slot: a tensor of zeros for each buffer's values.
   void add_slot(std::string name, bool of_matrices = true) {
     slots_.add(std::move(name), of_matrices);
@@ -309,7 +340,8 @@ class Optimizer {
   at::Tensor found_inf_;
 };
 
-/// Creates the optimizer of options.type. The buffers and the table must outlive it.
+/// Creates the optimizer of options.type. The buffers and the table must outlive it. Throws
+/// Error(kConfig) if the type of the moments does not fit the buffers.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<FlatBuffer>& buffers,
                                           const ParamTable& params);

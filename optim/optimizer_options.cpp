@@ -209,6 +209,11 @@ static void read_rule(ConfigReader* in, OptimizerOptions* options) {
   if (type == "muon") read_muon(in, options);
   if (is_one_of(type, {"adam", "adamw", "lion", "muon"})) read_moments(in, options);
   if (is_one_of(type, {"adam", "adamw", "adadelta", "rmsprop", "muon"})) read_epsilon(in, options);
+  if (is_one_of(type, {"adam", "adamw", "momentum", "muon"}))
+    in->read_choice("state_dtype", &options->state_dtype, {"float32", "int8"},
+                    type +
+                        ": type of the moments; int8: a byte each and a scale for up to 256, on "
+                        "CPUs; checkpoints have float32");
   if (type == "adadelta")
     in->read("adadelta_rho", &options->adadelta_rho, half_open(0, 1),
              "adadelta: decay of both averages");

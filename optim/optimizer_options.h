@@ -79,6 +79,7 @@ struct OptimizerOptions {
   double ftrl_initial_accumulator_value = 0.1;
   double ftrl_learning_rate_power = -0.5;
   double ftrl_l1 = 0.0, ftrl_l2 = 0.0;
+  std::string state_dtype = "float32";     ///< float32 | int8: type of the moments
   double weight_decay = 0.0;               ///< on the parameters of weight_decay_groups
   std::optional<double> end_weight_decay;  ///< at the run's end, along a cosine; unset: constant
   bool decoupled = false;  ///< weights are multiplied by 1 - rate * weight_decay; else decay is L2

@@ -346,6 +346,12 @@ struct UpdateKernels {
   /// block was filled. Other elements do not change.
   void (*put_kept)(const PackedBlock& block, const uint8_t* bits, int64_t num_elements,
                    float* dense);
+  /// Converts a block's bytes to numbers (optim/state_blocks.h). `is_positive`: none is negative.
+  void (*dequantize)(int64_t num, const uint8_t* codes, float scale, bool is_positive,
+                     float* values);
+  /// Converts at most kStateBlock numbers to bytes, and returns their scale. Non-finite numbers
+  /// give a non-finite scale.
+  float (*quantize)(int64_t num, const float* values, bool is_positive, uint8_t* codes);
   /// Moves averages: averages[i] += share * (weights[i] - averages[i]).
   void (*follow)(int64_t num, const float* weights, float share, float* averages);
   rules::OfAll<Of> of_rules;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,11 @@ namespace lockstep {
 /// Returns for each parameter the elements of one row, at least 1. Rows are counted by the first
 /// dimension.
 std::vector<int64_t> row_elements(const ParamTable& params);
+
+/// Returns the elements of as many whole rows as fit into `most_E`, at least those of one row.
+inline int64_t whole_rows(int64_t row_E, int64_t most_E) {
+  return std::max<int64_t>(1, most_E / row_E) * row_E;
+}
 
 /// Length in elements at whose multiples a longer row is cut.
 inline constexpr int64_t kCutElements = 1024;

@@ -296,7 +296,10 @@ BucketAssignment::BucketAssignment(const ParamTable& params, const SyncOptions& 
       options_(options),
       rank_(rank),
       world_size_(world_size),
-      row_E_by_param_(row_elements(params)) {}
+      row_E_by_param_(row_elements(params)) {
+  for (size_t i = 0; i < params.size(); ++i)
+    shard_unit_E_by_param_.push_back(whole_rows(row_E_by_param_[i], params[i].block_E));
+}
 
 bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
   const auto is_same = [](const FlatBuffer& now, const at::Tensor& before) {
@@ -317,13 +320,13 @@ bool BucketAssignment::rebuild(const std::vector<FlatBuffer>& buffers) {
   }
   // Shared buckets send nothing, so few large pieces are best.
   const int64_t bucket_bytes = is_shared() ? kUnlimitedBytes : options_.bucket_bytes;
-  buckets_ = cut_into_buckets(buffers, bucket_bytes, row_E_by_param_, world_size_);
+  buckets_ = cut_into_buckets(buffers, bucket_bytes, shard_unit_E_by_param_, world_size_);
   const std::vector<int> owners =
       owners_of_matrices(buckets_, buffers, row_E_by_param_, world_size_);
   for (size_t i = 0; i < buckets_.size(); ++i)
     shards_.push_back(owners[i] >= 0 ? owned_by(owners[i], buckets_[i], world_size_)
                                      : cut_into_pieces(buckets_[i], buffers[buckets_[i].buffer],
-                                                       row_E_by_param_, world_size_));
+                                                       shard_unit_E_by_param_, world_size_));
   return true;
 }
 

@@ -122,7 +122,8 @@ class BucketShards {
 /// even one by at most one row. A row longer than an even shard is cut inside, at a multiple of
 /// kCutElements from its first element. In a buffer without slices, a row is an element.
 ///
-/// row_E_by_param: row_elements(). A pure function of values that are equal on all ranks.
+/// row_E_by_param: row_elements(), or several rows that are not divided. A pure function of values
+/// that are equal on all ranks.
 BucketShards cut_into_pieces(const Bucket& bucket, const FlatBuffer& buffer,
                              const std::vector<int64_t>& row_E_by_param, int num_pieces);
 
@@ -166,6 +167,7 @@ class BucketAssignment {
   const SyncOptions options_;
   const int rank_, world_size_;
   const std::vector<int64_t> row_E_by_param_;
+  std::vector<int64_t> shard_unit_E_by_param_;  ///< rows, joined to Param::block_E
   ReductionKind kind_ = ReductionKind::kAllReduce;
   bool has_any_ = false;
   std::vector<at::Tensor> grads_by_buffer_;

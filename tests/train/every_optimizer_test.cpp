@@ -32,7 +32,8 @@ SmallRunOptions options_of(const std::string& optimizer) {
   options.num_samples = 40;
   options.global_batch = 16;
   options.elastic = true;
-  options.optimizer = optim::default_options(optimizer);
+  options.optimizer = optim::default_options(optimizer.substr(0, optimizer.find('_')));
+  if (optimizer.ends_with("_int8")) options.optimizer.state_dtype = "int8";
   if (optimizer != "ftrl") options.optimizer.weight_decay = 0.01;
   options.optimizer.clip.norm = 0.5;
   options.sync.sparse_allreduce = "always";
@@ -91,8 +92,15 @@ void expect_same_bits(const Saved& one, const Saved& other, const char* what) {
         << what << ": " << one.state[i].first;
 }
 
+std::vector<std::string> optimizers() {
+  std::vector<std::string> all = optim::optimizer_types();
+  for (const char* type : {"momentum", "adam", "adamw", "muon"})
+    all.push_back(type + std::string("_int8"));
+  return all;
+}
+
 class EveryOptimizer : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizer, ::testing::ValuesIn(optim::optimizer_types()),
+INSTANTIATE_TEST_SUITE_P(Optimizers, EveryOptimizer, ::testing::ValuesIn(optimizers()),
                          [](const auto& test) { return test.param; });
 
 /// One rank; two; four, among which the optimizer is divided; those, and then one.

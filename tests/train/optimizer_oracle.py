@@ -90,6 +90,37 @@ def by_parameter(step):
     return np.concatenate(paths, axis=1)
 
 
+def dynamic_map(is_positive):
+    numbers = [0.0, 1.0]
+    for decade in range(7):
+        cells = (2 if is_positive else 1) << decade
+        centers = 10.0 ** (decade - 6) * (0.1 + 0.9 * (np.arange(cells) + 0.5) / cells)
+        numbers += [*centers] if is_positive else [*centers, *-centers]
+    return np.sort(numbers)
+
+
+SIGNED_MAP, POSITIVE_MAP = dynamic_map(False), dynamic_map(True)
+
+
+def in_8_bits(values, numbers):
+    """Each number as that of the map which is nearest; none that is positive becomes 0 where all are."""
+    rounded = np.zeros_like(values)
+    for begin in range(0, len(values), 256):
+        block = values[begin:begin + 256]
+        scale = block[np.argmax(np.abs(block))]
+        if scale == 0:
+            continue
+        nearest = numbers[np.abs(block[:, None] / scale - numbers).argmin(axis=1)]
+        if numbers is POSITIVE_MAP:
+            nearest = np.where((block > 0) & (nearest == 0), numbers[1], nearest)
+        rounded[begin:begin + 256] = nearest * scale
+    return rounded
+
+
+def lerped(mean, x, share):
+    return mean + share * (x - mean)
+
+
 class NorMuon(torch.optim.Optimizer):
     """Li et al. 2025, algorithm 1: rows of the orthogonalised moment get even lengths."""
 
@@ -236,6 +267,29 @@ class InTorch(unittest.TestCase):
             path.append(np.concatenate([one.detach().numpy() for one in params]))
         self.compare("{type: adamw, learning_rate: 0.01, opt_epsilon: 1.0e-3, weight_decay: 0.04, end_weight_decay: 0.4, "
                      "learning_rate_multipliers: {p1: 0.25, 're:p.*': 9, p0: 1}}", np.stack(path))
+
+    def test_moments_in_8_bits(self):
+        """Dettmers et al. 2022 in float64: blocks of 256, whose largest element is the scale."""
+        rate, beta1, beta2, decay = 0.01, 0.9, 0.999, 0.1
+
+        def adamw(w, g, state, t):
+            m = lerped(state.get("m", np.zeros_like(w)), g, 1 - beta1)
+            v = lerped(state.get("v", np.zeros_like(w)), g * g, 1 - beta2)
+            state["m"], state["v"] = in_8_bits(m, SIGNED_MAP), in_8_bits(v, POSITIVE_MAP)
+            return w * (1 - rate * decay) - rate * m / (1 - beta1 ** t) / (np.sqrt(v / (1 - beta2 ** t)) + 1e-3)
+
+        def momentum(w, g, state, t):
+            m = 0.9 * state.get("m", np.zeros_like(w)) + g
+            state["m"] = in_8_bits(m, SIGNED_MAP)
+            return w - rate * m
+        for section, step in (("{type: adamw, opt_epsilon: 1.0e-3, weight_decay: 0.1", adamw), ("{type: momentum", momentum)):
+            expected = by_parameter(step)
+            found = driven(section + f", learning_rate: {rate}, state_dtype: int8}}")[1]
+            way = np.abs(expected - samples()[0]).max(axis=0)
+            apart = np.abs(found - expected) / (way + 1e-6)
+            # A number half-way between two of the map may go to the other one in float32.
+            self.assertLess(np.median(apart[-1]), 1e-5, section)
+            self.assertLess(np.quantile(apart, 0.99), 1e-2, section)
 
     def test_momentum_with_l2(self):
         self.compare("{type: momentum, learning_rate: 0.01, nesterov: true, weight_decay: 0.1}",

@@ -182,6 +182,7 @@ class SmallRun {
   static std::unique_ptr<model::Model> with_matrices(const optim::OptimizerOptions& options,
                                                      std::unique_ptr<model::Model> network) {
     if (options.type == "muon") recal::choose_matrices(options.muon_params, &network->params());
+    optim::choose_blocks(options, &network->params());
     return network;
   }
 
