@@ -310,8 +310,10 @@ ExitCode hold_session(Process& self, const SessionOptions& options, StopRequest&
                        .on_step = self.on_step,
                        .at_save_phase = self.at_save_phase,
                        .abort = [&](const Error& error) { (void)end_with(error, info, world); }};
-  if (self.line.num_spares > 0)
+  if (self.line.num_spares > 0) {
     session.can_replace = [&](const Error& error) { return world.can_replace(error); };
+    session.end_late = [&](double patience_s) { world.end_late(patience_s); };
+  }
   return run_session(options, session);
 }
 

@@ -334,6 +334,8 @@ train::RunResult run_loop(const train::RunParts& parts, TrainingContext& context
     // The others have waited for a rank that hangs about as long as this one.
     const double share = error.code() == ExitCode::kWatchdog ? 0.25 : 1;
     RanksLost lost{remember(context), share * context.config.sync.timeout_s};
+    // A save's thread waits for a rank that hangs as long as checkpoint.timeout_s.
+    world.end_late(lost.patience_s);
     lost.memory.lost_at = noticed_at;
     lost.memory.last_commit = parts.saves.last_commit();
     lost.memory.last_line = parts.recorder.last_line();
@@ -357,6 +359,12 @@ train::TrainerParts step_parts(TrainingContext& context, RunHooks& hooks, const 
   parts.stop = &requests;
   parts.graph = context.choose_graph(keeps_tensors);
   parts.may_lose_ranks = world.can_replace && keeps_whole_state(context);
+  if (world.can_replace && !parts.may_lose_ranks && context.control.rank() == 0)
+    log::warning("run",
+                 "no spare process can take the place of a lost rank, since ranks hold state alone "
+                 "(sync.shard_optimizer, sync.share_weights: on, local steps, GPUs, statistics of "
+                 "gradients) or checkpoint.include lacks a part: then all ranks restart from the "
+                 "last checkpoint");
   return parts;
 }
 

@@ -24,6 +24,11 @@ constexpr auto kLongestForming = std::chrono::duration<double>(20);
 /// Tags of round n are kTags * n + kLost and so on: messages of an earlier round match no receive.
 enum Tag { kLost, kDecision, kForm, kTags };
 
+/// Returns how long a rank may take that others have told of a loss.
+std::chrono::duration<double> longest_agreement(double patience_s) {
+  return std::chrono::duration<double>(2 * patience_s + 5);
+}
+
 /// Returns the sender of a message that has arrived; -1: there is none.
 int sender_of(const OwnedComm& comm, int tag) {
   int is_there = 0;
@@ -310,11 +315,23 @@ int RankPlaces::late_one() const {
   return -1;
 }
 
+void RankPlaces::end_late(double patience_s) {
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    listen();
+    say_lost(patience_s);
+    fence(patience_s);
+    const int late = late_one();
+    if (late < 0) return;
+    if (Clock::now() - start > longest_agreement(patience_s)) return give_up(late);
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
 void RankPlaces::replace_lost(double patience_s) {
   std::vector<int> processes_N;
   int decider = -1;
   Clock::time_point decides_since;
-  const std::chrono::duration<double> longest(2 * patience_s + 5);
   while (true) {
     listen();
     say_lost(patience_s);
@@ -328,7 +345,7 @@ void RankPlaces::replace_lost(double patience_s) {
       break;
     }
     if (decider != self_ && hear_decision(&processes_N)) break;
-    if (Clock::now() - decides_since > longest) give_up(late);
+    if (Clock::now() - decides_since > longest_agreement(patience_s)) give_up(late);
     std::this_thread::sleep_for(kLook);
   }
   if (processes_N.empty())

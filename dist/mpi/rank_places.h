@@ -50,6 +50,9 @@ class RankPlaces {
 
   /// Waits in a spare until it gets a rank. Returns false if the run ends without that.
   bool wait_for_rank();
+  /// First part of replace_lost(): returns once each rank has come or has ended. So other threads
+  /// of this process, which may wait for a rank that hangs, see its end too.
+  void end_late(double patience_s);
   /// Gives the ranks of ended processes to spares. Collective over the living ranks. `patience_s`:
   /// a rank that is later is killed and counts as lost. Throws Error(kUnavailable) if there are too
   /// few spares, or if a host does not answer.

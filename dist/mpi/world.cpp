@@ -287,6 +287,8 @@ bool World::can_replace(const Error& error) const {
   return places_->lacks_rank() || error.code() == ExitCode::kWatchdog;
 }
 
+void World::end_late(double patience_s) { places_->end_late(patience_s); }
+
 void World::replace_lost(double patience_s) {
   // Not destroyed: a message of the lost process may be under way.
   static_cast<void>(notices_.release());

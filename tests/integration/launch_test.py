@@ -115,6 +115,21 @@ class Launch(SupervisedTest):
         self.assert_as_unbroken(run)
         self.assert_nothing_runs(run)
 
+    def test_a_rank_that_hangs_in_a_save_is_replaced(self):
+        """The other rank's save waits for it much longer than its training does."""
+        sets = [*SAVES, "sync.share_weights=off"]
+        unbroken = self.train(2, run="unbroken", sets=sets)
+        for phase in soak.rounds([0, 5], [1, 2]):  # kStaged to kShardRenamed
+            with self.subTest(phase=phase):
+                shutil.rmtree(self.folder / "run", ignore_errors=True)
+                run = self.supervise(sets=[*sets, "sync.timeout_s=2"], arguments=["--spare", "1", "--program", FAULTY_RANK],
+                                     environment={**fault("stop", 1, 2), "LOCKSTEP_TEST_PHASE": str(phase)})
+                self.assertEqual(run.wait().code, 0, run.log)
+                self.assertRegex(run.log, r"rank 1 is lost: process \d+ on .* takes its place")
+                self.assertEqual(self.restarts_of(run), 0, run.log)
+                self.assertEqual(run.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
+                self.assertEqual(run.steps(), unbroken.steps())
+
     def test_a_stop_ends_spares_too(self):
         run = self.supervise(config=ENDLESS, sets=["checkpoint.save_checkpoints_steps=20"], arguments=["--spare", "1"])
         run.hold()

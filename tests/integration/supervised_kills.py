@@ -20,12 +20,12 @@ WHOM = ("a rank", "all ranks", "mpirun", "a rank that starts")
 PAUSE_S = 0.5  # a kill comes at most so long after both ranks train
 
 
-def supervise(folder, ranks=2, spares=0):
+def supervise(folder, ranks=2, spares=0, sets=()):
     command = [LOCKSTEP, "run", DIGITS, "-n", ranks, "--max-restarts", 100, "--spare", spares]
     folder.parent.mkdir(parents=True, exist_ok=True)
     recipe = folder.parent / "supervised.yaml"
     recipe.write_text(RECIPE)
-    for one in (*SETS, f"run.project_dir={folder}", f"recipe={recipe}"):
+    for one in (*SETS, *sets, f"run.project_dir={folder}", f"recipe={recipe}"):
         command += ["--set", one]
     with open(folder.parent / f"{folder.name}.log", "wb") as log:
         process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=SOURCE)
@@ -65,4 +65,20 @@ def kill_again_and_again(run, random, number, spares=0):
         for pid in chosen:
             os.kill(pid, signal.SIGKILL)
         counts[whom] += 1
+    return counts
+
+
+def lose_ranks(run, random, number, share_of_hangs):
+    """Kills ranks at random moments, or stops them, each when a spare process has taken the place of the one before. Counts of both."""
+    counts, gone = collections.Counter(), set()
+    for _ in range(number):
+        pids = wait_for(lambda: (found := [*run.rank_pids().values()]) and not set(found) & gone and found, "all ranks to train")
+        time.sleep(random.uniform(0, PAUSE_S))
+        is_hang = random.random() < share_of_hangs
+        pid = random.choice(sorted(pids))
+        if run.process.poll() is not None:
+            raise AssertionError(f"the run ended with {run.process.returncode} before loss {sum(counts.values()) + 1}")
+        os.kill(pid, signal.SIGSTOP if is_hang else signal.SIGKILL)
+        gone.add(pid)
+        counts["hangs" if is_hang else "kills"] += 1
     return counts
