@@ -81,11 +81,11 @@ std::filesystem::path CheckpointOptions::folder(const Project& project) const {
 
 std::filesystem::path CheckpointOptions::copies_folder(const Project& project) const {
   if (store_folder.empty() || !copy_on_hosts) return {};
-  // s3://bucket/run gives s3_bucket_run: another prefix is another run.
+  // s3://bucket/run gives s3%2Fbucket%2Frun: another prefix is another run.
   const std::string path = std::string(store_folder).replace(store_folder.find("://"), 3, "/");
   std::string name;
   for (const char letter : path)
-    name += letter == '_' ? "__" : letter == '/' ? "_" : std::string(1, letter);
+    name += letter == '%' ? "%25" : letter == '/' ? "%2F" : std::string(1, letter);
   return project.host_copies() / name;
 }
 
@@ -115,8 +115,9 @@ CheckpointOptions read_checkpoint_options(ConfigReader in) {
                  "when a save lets training continue: after the copy to memory at the next update "
                  "(update) or at once (staging), or after the commit");
   in.read("copy_on_hosts", &options.copy_on_hosts,
-          "with checkpoints in an object store: each host keeps its part of the newest one in "
-          "run.project_dir; restarts read it first, also if the store does not have it yet");
+          "checkpoints in an object store: keep each host's shards of the newest one in "
+          "run.project_dir/host_copies; restarts read them first, even if the store lacks that "
+          "checkpoint");
   in.read("timeout_s", &options.timeout_s, more_than(0),
           "longest wait for other ranks in a save, in seconds; until the copy to memory is done "
           "at most sync.timeout_s");

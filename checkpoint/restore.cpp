@@ -317,10 +317,10 @@ std::optional<RestoreReport> restore_latest(const std::filesystem::path& dir,
       return report;
     }
     // A fault of the machine says nothing about the checkpoint. Falling back to an older one would
-    // lose steps. But behind a copy the store's checkpoint is the same, or all that is left.
+    // lose steps. But after a copy the same checkpoint in the store is tried.
     const bool is_defect =
         fault->code() == ExitCode::kBadData || fault->code() == ExitCode::kInputMissing;
-    if (!is_defect && (!candidate.copies || fault->code() == ExitCode::kConfig))
+    if (!is_defect && (candidate.stored.empty() || fault->code() == ExitCode::kConfig))
       throw Error(*fault);
     if (control.rank() == 0)
       log::warning("checkpoint",

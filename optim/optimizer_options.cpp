@@ -212,8 +212,9 @@ static void read_rule(ConfigReader* in, OptimizerOptions* options) {
   if (is_one_of(type, {"adam", "adamw", "momentum", "muon"}))
     in->read_choice("state_dtype", &options->state_dtype, {"float32", "int8"},
                     type +
-                        ": type of the moments; int8: a byte each and a scale for up to 256, on "
-                        "CPUs; checkpoints have float32");
+                        ": storage type of the moments: float32, or int8 (1 byte per element, "
+                        "one scale per block of at most 256; CPUs only; an update takes longer); "
+                        "checkpoints store float32");
   if (type == "adadelta")
     in->read("adadelta_rho", &options->adadelta_rho, half_open(0, 1),
              "adadelta: decay of both averages");

@@ -33,8 +33,8 @@ struct Param {
   bool decayed = false;        ///< weight decay applies: to weights, not to biases or normalisation
   bool is_matrix = false;      ///< updated as a matrix (optimizer.type muon), never by parts
   double rate_multiplier = 1;  ///< of the learning rate
-  /// Elements that share state of the optimizer: rows that are shorter are joined to as many of
-  /// them, and ranks divide the parameter between these.
+  /// Largest number of elements of a block of the optimizer's state. Shorter rows are joined to as
+  /// many, and ranks do not divide these.
   int64_t block_E = 1;
   /// Null: backward always adds to the gradient.
   std::shared_ptr<GradInPlace> grad_in_place = nullptr;

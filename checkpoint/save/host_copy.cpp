@@ -127,29 +127,46 @@ std::optional<Error> send_file(const std::filesystem::path& path, int holder, bo
 }  // namespace
 
 HostCopy::HostCopy(std::string prefix, int rank, int num_ranks, StagedShard* staged)
-    : prefix_(std::move(prefix)), shard_(shard_path(prefix_, rank, num_ranks)) {
-  const std::filesystem::path dir = folder_of(prefix_);
-  files::make_folders(dir);
-  // Half of the space stays for logs and the ranks' other files.
-  require_space(dir, 2 * staged->num_bytes(), std::filesystem::space(dir));
+    : prefix_(std::move(prefix)),
+      shard_(shard_path(prefix_, rank, num_ranks)),
+      num_bytes_(staged->num_bytes()) {
+  files::make_folders(folder_of(prefix_));
   writer_.emplace(file_sink(temporary(shard_), staged->num_bytes()), staged);
 }
 
 HostCopy::~HostCopy() {
   writer_.reset();
   if (is_published_) return;
-  for (const std::string& path : {temporary(shard_), entries_path(shard_), shard_})
+  for (const std::string& path : {temporary(shard_), entries_path(shard_)})
     (void)fault_of([&] { files::remove_file(path); });
+  // Otherwise a shard of this name belongs to an older copy.
+  if (is_renamed_) (void)fault_of([&] { files::remove_file(shard_); });
 }
 
 void HostCopy::finish() {
   writer_->finish();
   writer_.reset();
+  // All ranks of this host have reserved their space by now. Logs and exports need some too.
+  std::error_code unknown;
+  const std::filesystem::space_info space = std::filesystem::space(folder_of(prefix_), unknown);
+  if (!unknown && space.capacity > 0 && space.available < static_cast<std::uintmax_t>(num_bytes_))
+    throw Error(
+        ExitCode::kIo, "checkpoint",
+        fmt::format("{}: {} bytes would be left free, fewer than this rank's copy takes ({})",
+                    folder_of(prefix_).string(), space.available, num_bytes_));
+}
+
+bool HostCopy::is_there(const std::string& index) const {
+  return files::exists(shard_) && files::exists(index_path(prefix_)) &&
+         files::read(index_path(prefix_)) == index;
 }
 
 void HostCopy::remove_older() const { CheckpointFolder(folder_of(prefix_)).remove(prefix_); }
 
-void HostCopy::publish_shard() { files::rename_file(temporary(shard_), shard_); }
+void HostCopy::publish_shard() {
+  files::rename_file(temporary(shard_), shard_);
+  is_renamed_ = true;
+}
 
 void HostCopy::publish_index(const std::string& index) {
   // Each rank has its own temporary file; the last rename replaces equal bytes.

@@ -19,17 +19,19 @@ namespace lockstep::checkpoint {
 /// have returned from the one before. Throws kIo and kCannotCreate, as base/files/files.h.
 class HostCopy {
  public:
-  /// Creates the folder and starts to write the shard, unless that would take more than half of the
-  /// disk's free space. `prefix` is DIR/model.ckpt-1200 on this host. Call it before the image is
-  /// filled; the image must outlive this.
+  /// Creates the folder and starts to write the shard. `prefix` is DIR/model.ckpt-1200 on this
+  /// host. Call it before the image is filled; the image must outlive this.
   HostCopy(std::string prefix, int rank, int num_ranks, StagedShard* staged);
-  /// Removes what was written, unless publish_index() was called.
+  /// Removes what this object has written, unless publish_index() was called.
   ~HostCopy();
   HostCopy(const HostCopy&) = delete;
   HostCopy& operator=(const HostCopy&) = delete;
 
-  /// Waits until the shard is on disk under its temporary name.
+  /// Waits until the shard is on disk under its temporary name. Throws kIo also if less space than
+  /// it takes is left then.
   void finish();
+  /// True if this host has the same copy already, from a run before.
+  bool is_there(const std::string& index) const;
   /// Removes an older copy of this number.
   void remove_older() const;
   /// Gives the shard its name.
@@ -41,8 +43,9 @@ class HostCopy {
 
  private:
   const std::string prefix_, shard_;
+  const int64_t num_bytes_;
   std::optional<ShardWriter> writer_;
-  bool is_published_ = false;
+  bool is_renamed_ = false, is_published_ = false;
 };
 
 /// Notes that the store has this checkpoint too, DIR/model.ckpt-1200 on this host. Does nothing if

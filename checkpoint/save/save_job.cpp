@@ -120,13 +120,18 @@ std::optional<Error> SaveJob::agree_on_index() {
   return fault;
 }
 
-/// Completes the copies on the hosts. A fault costs only them.
+/// Completes the copies on the hosts. A fault costs only them, but a disk that hangs also delays
+/// the commit.
 void SaveJob::publish_copies() {
   if (options_.copies_folder.empty()) return;
+  bool is_there = false;
   std::optional<Error> fault = on_every_rank([&] {
     if (copy_fault_) throw Error(*copy_fault_);
     copy_->finish();
+    is_there = copy_->is_there(index_);
   });
+  // A run that continued from this copy saves it again: it must not be at risk meanwhile.
+  if (!fault && !dist::any_of(comm_, !is_there)) return;
   if (!fault) fault = on_every_rank([&] { copy_->remove_older(); });
   if (!fault) fault = on_every_rank([&] { copy_->publish_shard(); });
   if (!fault) fault = on_every_rank([&] { copy_->publish_index(index_); });
@@ -136,8 +141,9 @@ void SaveJob::publish_copies() {
   if (!has_copy) copy_.reset();
   if (fault && is_first())
     log::warning("checkpoint",
-                 has_copy ? "older copies stay on the hosts: " + plain_text(*fault)
-                          : fmt::format("the hosts have no copy of {}, only the store will: {}",
+                 has_copy ? "cannot remove older copies on the hosts: " + plain_text(*fault)
+                          : fmt::format("no copy of {} on the hosts: {}; the checkpoint goes only "
+                                        "to the store",
                                         prefix_, plain_text(*fault)));
 }
 

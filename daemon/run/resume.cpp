@@ -103,11 +103,12 @@ void refuse_newer_copies(dist::Communicator& control, const std::filesystem::pat
   for (const checkpoint::HostCopies& copies :
        checkpoint::find_host_copies(prefix.string(), control))
     if (!copies.is_stored && (!parts || copies.number > parts->number))
-      throw Error(ExitCode::kConfig, "resume",
-                  fmt::format("the hosts have a copy of step {}, {}-{}, which the store lacks: a "
-                              "start without --resume {} would continue from it. Remove --resume, "
-                              "or remove the copies on all hosts",
-                              copies.number, prefix.string(), copies.number, wanted))
+      throw Error(
+          ExitCode::kConfig, "resume",
+          fmt::format("the store lacks step {}, but the hosts have a copy ({}). --resume "
+                      "auto would continue from it: remove the copies on all hosts, or "
+                      "drop --resume {}",
+                      copies.number, checkpoint::numbered(prefix.string(), copies.number), wanted))
           .everywhere();
 }
 

@@ -360,11 +360,12 @@ train::TrainerParts step_parts(TrainingContext& context, RunHooks& hooks, const 
   parts.graph = context.choose_graph(keeps_tensors);
   parts.may_lose_ranks = world.can_replace && keeps_whole_state(context);
   if (world.can_replace && !parts.may_lose_ranks && context.control.rank() == 0)
-    log::warning("run",
-                 "no spare process can take the place of a lost rank, since ranks hold state alone "
-                 "(sync.shard_optimizer, sync.share_weights: on, local steps, GPUs, statistics of "
-                 "gradients) or checkpoint.include lacks a part: then all ranks restart from the "
-                 "last checkpoint");
+    log::warning(
+        "run",
+        "spare processes cannot replace a lost rank: each rank holds state that no other "
+        "rank has (sync.shard_optimizer, sync.share_weights: on, local steps, GPUs, recipes "
+        "that read gradients), or checkpoint.include is incomplete. After a loss all ranks "
+        "restart from the last checkpoint");
   return parts;
 }
 
@@ -404,7 +405,7 @@ ExitCode train_to_the_end(TrainingContext& context, Telemetry& telemetry, RunHoo
        .control = context.control,
        .clock = context.clock,
        .last_saved_step = resumed && resumed->is_own && !resumed->is_unstored ? resumed->step : -1,
-       .last_commit = resumed ? resumed->prefix : "",
+       .last_commit = resumed && !resumed->is_unstored ? resumed->prefix : "",
        .before = [&] { prepare_save(exports, context, saves); }});
   hooks.set_recorder(recorder);
   train::StepTensors tensors(context.spec.num_classes);

@@ -54,8 +54,9 @@ struct SessionWorld {
   std::function<void(const Error&)> abort = {};
   /// True if the error tells of a lost rank whose place a spare can take. Empty: there is no spare.
   std::function<bool(const Error&)> can_replace = {};
-  /// Kills ranks that do not come within so many seconds; set with can_replace. Before a session
-  /// ends by RanksLost: its threads may wait for a rank that hangs.
+  /// Kills ranks that do not call it, or end their session, within so many seconds; set with
+  /// can_replace. Called before a session ends by RanksLost: its threads may wait for a rank that
+  /// hangs.
   std::function<void(double patience_s)> end_late = {};
 };
 

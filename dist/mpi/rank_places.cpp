@@ -61,7 +61,7 @@ RankPlaces::RankPlaces(int num_spares)
   processes_N_.resize(static_cast<size_t>(num_ranks_));
   std::iota(processes_N_.begin(), processes_N_.end(), 0);
   causes_.resize(peers_.size());
-  have_come_.resize(peers_.size());
+  phases_.resize(peers_.size());
   std::transform(peers_.begin(), peers_.end(), std::back_inserter(are_seen_), cpu::is_running_here);
   const auto num_seen = std::count(are_seen_.begin(), are_seen_.end(), true);
   spans_hosts_ = num_seen < num_processes;
@@ -144,28 +144,30 @@ void RankPlaces::listen() {
   const std::lock_guard lock(mutex_);
   const int tag = kTags * round_ + kLost;
   for (int from = 0; (from = sender_of(talk_, tag)) >= 0;) {
-    const std::vector<int> words = receive(talk_, from, tag, peers_.size() + 1);
-    have_come_[from] = true;
+    const std::vector<int> words = receive(talk_, from, tag, peers_.size() + 2);
+    phases_[from] = std::max(phases_[from], words[peers_.size()]);
     told_patience_s_ = std::max(told_patience_s_, words.back() / 1000.0);
     for (size_t process = 0; process < peers_.size(); ++process)
       causes_[process] = std::max(causes_[process], words[process]);
   }
 }
 
-/// Tells all living processes which ones are lost, unless they know it from this one. `only`: tells
-/// this process alone.
-void RankPlaces::say_lost(double patience_s, std::optional<int> only) {
+/// Tells all living processes which ones are lost, and this one's phase, unless they know it from
+/// this one. `only`: tells this process alone.
+void RankPlaces::say_lost(Phase phase, double patience_s, std::optional<int> only) {
   {
     const std::lock_guard lock(mutex_);
     for (size_t process = 0; process < peers_.size(); ++process)
       if (are_seen_[process] && causes_[process] == kLives &&
           !cpu::is_running_here(peers_[process]))
         causes_[process] = kEnded;
-    if (causes_ == said_) return;
-    if (said_.empty()) first_said_ = Clock::now();
+    if (causes_ == said_ && phase == said_phase_) return;
+    if (phase != said_phase_) first_said_ = Clock::now();
     said_ = causes_;
+    said_phase_ = phase;
   }
   std::vector<int>& words = messages_.emplace_back(said_);
+  words.push_back(phase);
   words.push_back(static_cast<int>(patience_s * 1000));
   for (int process = 0; process < static_cast<int>(peers_.size()); ++process) {
     if (process == self_ || !lives(process) || only.value_or(process) != process) continue;
@@ -213,8 +215,9 @@ bool RankPlaces::wait_for_rank() {
 /// Tells processes of other hosts of losses on this one, which may have no rank that could.
 void RankPlaces::watch_this_host() {
   if (!any_lost() && told_patience_s_ == 0) return;
-  say_lost(0);
-  if (told_patience_s_ > 0) fence(told_patience_s_);
+  const auto phase = static_cast<Phase>(std::max<int>(kKnows, std::ranges::max(phases_)));
+  say_lost(phase, 0);
+  if (told_patience_s_ > 0) fence(phase, told_patience_s_);
 }
 
 /// Ends a round: these processes have the ranks now.
@@ -224,25 +227,28 @@ void RankPlaces::follow(const std::vector<int>& processes_N) {
     num_lost_ += processes_N[rank] != processes_N_[rank] ? 1 : 0;
   processes_N_ = processes_N;
   ++round_;
-  have_come_.assign(peers_.size(), false);
+  phases_.assign(peers_.size(), kTrains);
   told_patience_s_ = 0;
   said_.clear();
+  said_phase_ = kTrains;
 }
 
-bool RankPlaces::has_come(int process) const {
+/// True if the process has told that it is in this phase, or a later one.
+bool RankPlaces::has_come(int process, Phase phase) const {
   const std::lock_guard lock(mutex_);
-  return process == self_ || have_come_[process];
+  return process == self_ || phases_[process] >= phase;
 }
 
-/// Kills the ranks of this host that do not come, if this is the first one here that has.
-void RankPlaces::fence(double patience_s) {
+/// Kills the ranks of this host that do not come to this phase, if this is the first one here that
+/// has.
+void RankPlaces::fence(Phase phase, double patience_s) {
   if (Clock::now() - first_said_ < std::chrono::duration<double>(patience_s)) return;
   for (const int process : processes_N_) {
     if (process == self_) break;
-    if (are_seen_[process] && has_come(process) && lives(process)) return;
+    if (are_seen_[process] && has_come(process, phase) && lives(process)) return;
   }
   for (const int process : processes_N_)
-    if (are_seen_[process] && !has_come(process) && lives(process)) end(process);
+    if (are_seen_[process] && !has_come(process, phase) && lives(process)) end(process);
 }
 
 /// Kills a process that hangs: it must not write anything any more.
@@ -308,10 +314,11 @@ void RankPlaces::send_words(std::vector<int> words) const {
                 "MPI_Send");
 }
 
-/// Returns a rank's process that lives, as far as is known, and has not come; -1: all have.
-int RankPlaces::late_one() const {
+/// Returns a rank's process that lives, as far as is known, and has not come to this phase; -1: all
+/// have.
+int RankPlaces::late_one(Phase phase) const {
   for (const int process : processes_N_)
-    if (lives(process) && !has_come(process)) return process;
+    if (lives(process) && !has_come(process, phase)) return process;
   return -1;
 }
 
@@ -319,11 +326,12 @@ void RankPlaces::end_late(double patience_s) {
   const Clock::time_point start = Clock::now();
   while (true) {
     listen();
-    say_lost(patience_s);
-    fence(patience_s);
-    const int late = late_one();
+    say_lost(kKnows, patience_s);
+    fence(kKnows, patience_s);
+    say_lost(kKnows, patience_s);  // others cannot see the end of those that were killed just now
+    const int late = late_one(kKnows);
     if (late < 0) return;
-    if (Clock::now() - start > longest_agreement(patience_s)) return give_up(late);
+    if (Clock::now() - start > longest_agreement(patience_s)) give_up(late);
     std::this_thread::sleep_for(kLook);
   }
 }
@@ -334,11 +342,11 @@ void RankPlaces::replace_lost(double patience_s) {
   Clock::time_point decides_since;
   while (true) {
     listen();
-    say_lost(patience_s);
-    fence(patience_s);
+    say_lost(kIsReady, patience_s);
+    fence(kIsReady, patience_s);
     const int first = first_living();
     if (first != std::exchange(decider, first)) decides_since = Clock::now();
-    const int late = decider == self_ ? late_one() : decider;
+    const int late = decider == self_ ? late_one(kIsReady) : decider;
     if (late < 0) {
       processes_N = decide();
       tell(processes_N);
@@ -390,7 +398,7 @@ void RankPlaces::end_world() {
   };
   const int first = processes_N_.front();
   if (first != self_) {
-    say_lost(0, first);
+    say_lost(kIsReady, 0, first);
     std::vector<int> unused;
     wait_until([&] { return hear_decision(&unused) || !lives(first); });
     return;
@@ -398,7 +406,7 @@ void RankPlaces::end_world() {
   // A loss may be known on its host alone.
   wait_until([&] {
     listen();
-    return late_one() < 0;
+    return late_one(kIsReady) < 0;
   });
   end_ = any_lost() || round_ > 0 ? kEndAfterLoss : kEnd;
   send_words({*end_, num_hung_});

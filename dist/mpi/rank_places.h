@@ -50,8 +50,9 @@ class RankPlaces {
 
   /// Waits in a spare until it gets a rank. Returns false if the run ends without that.
   bool wait_for_rank();
-  /// First part of replace_lost(): returns once each rank has come or has ended. So other threads
-  /// of this process, which may wait for a rank that hangs, see its end too.
+  /// Kills ranks that call neither this nor replace_lost() within patience_s. Returns once each
+  /// rank has called one of them or has ended. So other threads of this process, which may wait for
+  /// a rank that hangs, see its end. Before replace_lost(); optional.
   void end_late(double patience_s);
   /// Gives the ranks of ended processes to spares. Collective over the living ranks. `patience_s`:
   /// a rank that is later is killed and counts as lost. Throws Error(kUnavailable) if there are too
@@ -64,6 +65,8 @@ class RankPlaces {
  private:
   using Clock = std::chrono::steady_clock;
   enum Cause { kLives, kEnded, kHung };
+  /// State of a process in a round: it knows of a loss, or is ready for the decision.
+  enum Phase { kTrains, kKnows, kIsReady };
   /// First word of a decision.
   enum Word { kGoOn, kTooFew, kEnd, kEndAfterLoss };
 
@@ -72,11 +75,11 @@ class RankPlaces {
   bool has_rank(int process) const;
   int first_living() const;
   void listen();
-  void say_lost(double patience_s, std::optional<int> only = std::nullopt);
+  void say_lost(Phase phase, double patience_s, std::optional<int> only = std::nullopt);
   void watch_this_host();
-  bool has_come(int process) const;
-  void fence(double patience_s);
-  int late_one() const;
+  bool has_come(int process, Phase phase) const;
+  void fence(Phase phase, double patience_s);
+  int late_one(Phase phase) const;
   void give_up(int process);
   void end(int process);
   bool are_on_one_host(int process, int other) const;
@@ -102,10 +105,11 @@ class RankPlaces {
   int round_ = 0;                 ///< number of agreements
   std::vector<int> processes_N_;  ///< process of each rank
   std::vector<int> causes_;       ///< by process: Cause, as far as it is told or was found here
-  std::vector<bool> have_come_;   ///< by process, in this round
+  std::vector<int> phases_;       ///< by process: Phase in this round, as far as it is told
   double told_patience_s_ = 0;    ///< the longest patience of a rank that has come
   std::vector<int> said_;         ///< causes_ as this process has last told them
-  Clock::time_point first_said_;  ///< when it told them first in this round
+  Phase said_phase_ = kTrains;    ///< its own phase, as it has last told it
+  Clock::time_point first_said_;  ///< when it told it first
 };
 
 }  // namespace lockstep::dist::mpi

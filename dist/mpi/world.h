@@ -48,8 +48,8 @@ class World {
   /// True if spares can take the place of lost ranks, and some rank's process has ended or is about
   /// to: `error` tells of a lost or late rank.
   bool can_replace(const Error& error) const;
-  /// Kills ranks that are later than patience_s with this call or replace_lost(), so that this
-  /// process' other threads stop waiting for them. Each rank may call it, before replace_lost().
+  /// Kills ranks that call neither this nor replace_lost() within patience_s. So other threads of
+  /// this process stop waiting for them. Before replace_lost(); optional.
   void end_late(double patience_s);
   /// Gives the places of lost ranks to spares. A rank that is later than patience_s is killed
   /// first. Collective over the living ranks. Before it, every communicator and notice must be

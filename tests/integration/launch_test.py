@@ -119,7 +119,7 @@ class Launch(SupervisedTest):
         """The other rank's save waits for it much longer than its training does."""
         sets = [*SAVES, "sync.share_weights=off"]
         unbroken = self.train(2, run="unbroken", sets=sets)
-        for phase in soak.rounds([0, 5], [1, 2]):  # kStaged to kShardRenamed
+        for phase in soak.rounds([1, 5], [0, 2]):  # kStaged to kShardRenamed
             with self.subTest(phase=phase):
                 shutil.rmtree(self.folder / "run", ignore_errors=True)
                 run = self.supervise(sets=[*sets, "sync.timeout_s=2"], arguments=["--spare", "1", "--program", FAULTY_RANK],

@@ -113,7 +113,7 @@ class InStore(LockstepTest):
         run = self.start(2, sets=sets, environment=store.variables)
         wait_for(lambda: store.objects("bucket", "run/model.ckpt-20.index"), "the first save")
         store.key("another")
-        copies = self.folder / "run/host_copies/s3_bucket_run"
+        copies = self.folder / "run/host_copies/s3%2Fbucket%2Frun"
         wait_for(lambda: [path for path in copies.glob("*.index") if int(path.stem.rsplit("-", 1)[1]) >= 100], "a copy")
         for pid in run.rank_pids().values():
             os.kill(pid, signal.SIGKILL)

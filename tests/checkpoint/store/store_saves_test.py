@@ -60,8 +60,9 @@ class StoreSaves(unittest.TestCase):
         self.prefix = f"{self.scheme}://bucket/{self.folder}/model.ckpt"
 
     def run_program(self, *words):
-        process = subprocess.run([STORE_SAVES, *map(str, words)], env=self.variables, stdout=subprocess.PIPE, text=True)
-        self.assertEqual(process.returncode, 0, process.stdout)
+        process = subprocess.run([STORE_SAVES, *map(str, words)], env=self.variables, capture_output=True, text=True)
+        self.assertEqual(process.returncode, 0, process.stdout + process.stderr)
+        self.log = process.stderr
         return process.stdout
 
     def saving(self, *words):
@@ -209,6 +210,7 @@ class CopiesOnHosts(StoreSaves):
         self.save(10, 20)
         shutil.rmtree(self.copies / "host1")
         self.assertEqual(self.restored(), 20)
+        self.assertNotIn("copies", self.log)
 
     def test_a_damaged_copy_leaves_the_store(self):
         self.save(10)
@@ -218,6 +220,7 @@ class CopiesOnHosts(StoreSaves):
             damaged[place] ^= 1
         shard.write_bytes(damaged)
         self.assertEqual(self.restored(), 10)
+        self.assertIn("model.ckpt-10 is skipped: rank 0: ", self.log)
         (self.copies / "host0/model.ckpt-10.index").write_bytes(b"no index")
         self.assertEqual(self.restored(), 10)
 
@@ -246,8 +249,44 @@ class CopiesOnHosts(StoreSaves):
         other = Saving({key: value for key, value in self.variables.items() if key != "STORE_COPIES"}, self.prefix, 2, 5, 10)
         self.assertTrue(other.next())
         self.assertEqual(other.end(), 0)
-        (self.copies / "host0/model.ckpt-10.data-00000-of-00004").write_bytes(b"of the first history")
         self.assertEqual(self.restored(), 10)
+        self.assertNotIn("copies", self.log)  # whole, but with another index
+        again = self.saving(2, 5, 10)
+        self.assertTrue(again.next())
+        self.assertEqual(self.restored(), 10)
+        self.assertIn("from the copies on the hosts", self.log)
+
+    def test_the_only_copy_survives_a_save_of_its_number_that_fails(self):
+        saving = self.saving(2, 5, 10, 20, 20)
+        self.assertTrue(saving.next())
+        self.store.key("another")
+        self.addCleanup(self.store.key, "not/a+secret")
+        self.assertTrue(saving.next())  # only the hosts have 20
+        before = {path: path.stat().st_ino for path in self.copies.rglob("*-20*")}
+        self.assertTrue(saving.next())
+        self.assertEqual({path: path.stat().st_ino for path in self.copies.rglob("*-20*")}, before)
+        self.store.key("not/a+secret")
+        self.assertEqual(self.restored(), 20)
+
+    def test_a_copy_that_the_store_lacks_is_not_passed_by(self):
+        """A host without room for it: an older checkpoint would lose steps, and its next save this copy."""
+        saving = self.saving(2, 5, 10, 20)
+        self.assertTrue(saving.next())
+        self.store.key("another")
+        self.addCleanup(self.store.key, "not/a+secret")
+        self.assertTrue(saving.next())
+        self.store.key("not/a+secret")
+        shutil.rmtree(self.copies / "host1")
+        self.assertEqual(self.restored(2), 10)  # a part is lost
+        saving = self.saving(1, 5, 30)  # on host 0 alone
+        self.store.key("another")
+        self.assertTrue(saving.next())
+        self.store.key("not/a+secret")
+        (self.copies / "host1").rmdir()
+        (self.copies / "host1").write_text("not a folder")
+        done = subprocess.run([STORE_SAVES, "restore", self.prefix, "2"], env=self.variables, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("host1/model.ckpt-30", done.stdout)
 
     def test_a_number_that_comes_again_replaces_its_copy(self):
         self.save(10)
