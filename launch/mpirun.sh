@@ -29,4 +29,5 @@ arguments+=(${LOCKSTEP_MPIRUN_ARGS:-})
 # Without other hosts no network card is used: mpirun does not read registers of PCI devices, which are slow in virtual machines.
 [ -n "${LOCKSTEP_MPIRUN_ARGS:-}" ] || export HWLOC_COMPONENTS=${HWLOC_COMPONENTS--linuxio,-pci}
 session_folder
+trap '' PIPE  # Open MPI 4.1 handles it, except while it ends: then a rank that has closed its standard input would make a finished run fail
 exec mpirun -n "$ranks" "${arguments[@]}" "$@"
