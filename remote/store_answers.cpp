@@ -149,7 +149,7 @@ UploadsPage parse_uploads(std::string_view xml, const std::string& place) {
 std::string parse_upload_id(std::string_view xml, const std::string& place) {
   std::string id;
   XmlWalk walk([&](const std::string& path, const std::string& text) {
-    if (path == "InitiateMultipartUploadResult/UploadId") id = text;
+    if (path.ends_with("/UploadId")) id = text;  // the name of the root differs between stores
   });
   if (walk.parse(xml) && !id.empty()) return id;
   throw Error(ExitCode::kIo, "remote",

@@ -15,6 +15,15 @@ const std::string kPage =
 <Contents><Key>a &amp; b/1.png</Key><ETag>&quot;e1&quot;</ETag><Size>7</Size></Contents>
 <Contents><Key>c</Key><ETag>"e2"</ETag><Size>0</Size></Contents></ListBucketResult>)";
 
+TEST(UploadId, IsReadWhateverTheNameOfTheRoot) {
+  for (const char* root : {"InitiateMultipartUploadResult", "InitiateMultipartUpload"})
+    EXPECT_EQ(parse_upload_id(
+                  std::string("<") + root + "><Key>k</Key><UploadId>u1</UploadId></" + root + ">",
+                  "s3://b/k"),
+              "u1");
+  EXPECT_THROW((void)parse_upload_id("<UploadId>u1</UploadId>", "s3://b/k"), Error);
+}
+
 }  // namespace store_answers_test
 using store_answers_test::kPage;
 
