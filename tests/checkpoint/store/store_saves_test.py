@@ -75,6 +75,15 @@ class StoreSaves(unittest.TestCase):
         self.assertRegex(said, r"^restored -?\d+$")
         return int(said.split()[1])
 
+    def next_refused(self, saving):
+        """Lets it save a number that the store refuses."""
+        self.store.key("another")
+        try:
+            self.assertTrue(saving.next())
+        finally:
+            self.store.key("not/a+secret")
+        self.assertIn("access is denied", saving.said[-1])
+
     def keys(self, folder=None):
         folder = folder or self.folder
         return sorted(key.removeprefix(folder + "/") for key in self.store.objects("bucket", folder + "/"))
@@ -151,11 +160,7 @@ class StoreSaves(unittest.TestCase):
     def test_a_store_that_refuses_costs_the_save_not_the_others(self):
         saving = self.saving(2, 2, 10, 20, 30)
         self.assertTrue(saving.next())
-        self.store.key("another")
-        self.addCleanup(self.store.key, "not/a+secret")
-        self.assertTrue(saving.next())
-        self.assertIn("access is denied", saving.said[-1])
-        self.store.key("not/a+secret")
+        self.next_refused(saving)
         self.assertTrue(saving.next())
         self.assertEqual(saving.saved, [10, 30], saving.said)
         self.assertEqual(self.restored(), 30)
@@ -227,11 +232,7 @@ class CopiesOnHosts(StoreSaves):
     def test_a_save_that_the_store_refuses_is_restored_from_the_hosts(self):
         saving = self.saving(4, 5, 10, 20, 30)
         self.assertTrue(saving.next())
-        self.store.key("another")
-        self.addCleanup(self.store.key, "not/a+secret")
-        self.assertTrue(saving.next())
-        self.assertIn("access is denied", saving.said[-1])
-        self.store.key("not/a+secret")
+        self.next_refused(saving)
         self.assertEqual(self.restored(), 20)
         self.assertTrue(saving.next())
         self.assertEqual(saving.saved, [10, 30], saving.said)
@@ -272,16 +273,11 @@ class CopiesOnHosts(StoreSaves):
         """A host without room for it: an older checkpoint would lose steps, and its next save this copy."""
         saving = self.saving(2, 5, 10, 20)
         self.assertTrue(saving.next())
-        self.store.key("another")
-        self.addCleanup(self.store.key, "not/a+secret")
-        self.assertTrue(saving.next())
-        self.store.key("not/a+secret")
+        self.next_refused(saving)
         shutil.rmtree(self.copies / "host1")
         self.assertEqual(self.restored(2), 10)  # a part is lost
         saving = self.saving(1, 5, 30)  # on host 0 alone
-        self.store.key("another")
-        self.assertTrue(saving.next())
-        self.store.key("not/a+secret")
+        self.next_refused(saving)
         (self.copies / "host1").rmdir()
         (self.copies / "host1").write_text("not a folder")
         done = subprocess.run([STORE_SAVES, "restore", self.prefix, "2"], env=self.variables, capture_output=True, text=True)
@@ -294,11 +290,8 @@ class CopiesOnHosts(StoreSaves):
             self.store.ask(f"bucket/{key}", "DELETE")
         self.assertEqual(self.restored(), -1)  # it is marked as stored
         saving = self.saving(3, 5, 10)
-        self.store.key("another")
-        self.addCleanup(self.store.key, "not/a+secret")
-        self.assertTrue(saving.next())
+        self.next_refused(saving)
         self.assertEqual(saving.saved, [])
-        self.store.key("not/a+secret")
         self.assertEqual(self.names(1), ["model.ckpt-10.data-00001-of-00003", "model.ckpt-10.index"])
         self.assertEqual(self.restored(), 10)
 
