@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
 #include <map>
+#include <numeric>
 #include <set>
 
+#include <ATen/ThreadLocalState.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -173,65 +176,112 @@ std::vector<SaveName> newest_first(const std::filesystem::path& dir, std::string
   return saves;
 }
 
-/// Restores a checkpoint, but reads only the tensors of entries for which reads_here[i] is true;
-/// all if it is empty.
-static RestoreReport restore_some(const std::string& prefix, const StateList& state,
-                                  int num_threads, const std::vector<bool>& reads_here) {
-  BundleReader reader(prefix, num_threads);
-  DenseView saved(&reader);
-  const std::optional<FileName> parts = parse_save_name(prefix);
-  RestoreReport report{.prefix = prefix,
-                       .number = parts ? parts->number : -1,
-                       .unused = match(reader, saved, state)};
-  std::vector<TensorRead> reads;
-  for (size_t i = 0; i < state.size(); ++i) {
-    const StateEntry& entry = state[i];
-    const std::string name = index_name(entry.key);
-    if (!saved.contains(name)) {
-      put_value_if_missing(entry);
-      report.filled.push_back(entry.key);
-    } else if (entry.text)
-      *entry.text = saved.read_texts(name).at(0);
-    else if (reads_here.empty() || reads_here[i])
-      reads.push_back({name, entry.tensor, entry.held});
+namespace {
+
+/// Restore of one checkpoint. The constructor checks names and forms of all entries.
+class Restore {
+ public:
+  Restore(const std::string& prefix, const StateList& state, int num_threads)
+      : reader_(prefix, num_threads), saved_(&reader_), state_(state) {
+    const std::optional<FileName> parts = parse_save_name(prefix);
+    report_ = {.prefix = prefix,
+               .number = parts ? parts->number : -1,
+               .unused = match(reader_, saved_, state)};
   }
-  saved.read_all(reads);
-  return report;
-}
+
+  /// Gives entries their values: those without a tensor in the checkpoint, and tensors of which
+  /// reads_here[i] is true; all if it is empty.
+  void read(const std::vector<size_t>& entries, const std::vector<bool>& reads_here = {}) {
+    std::vector<TensorRead> reads;
+    for (const size_t i : entries) {
+      const StateEntry& entry = state_[i];
+      const std::string name = index_name(entry.key);
+      if (!saved_.contains(name)) {
+        put_value_if_missing(entry);
+        report_.filled.push_back(entry.key);
+      } else if (entry.text)
+        *entry.text = saved_.read_texts(name).at(0);
+      else if (reads_here.empty() || reads_here[i])
+        reads.push_back({name, entry.tensor, entry.held});
+    }
+    saved_.read_all(reads);
+  }
+
+  /// Returns the indices of all entries in the order of their bytes in the shards.
+  std::vector<size_t> in_order_of_bytes() const {
+    std::vector<size_t> entries(state_.size());
+    std::iota(entries.begin(), entries.end(), size_t{0});
+    std::ranges::stable_sort(entries, {}, [&](size_t i) {
+      const auto tensor = saved_.find(index_name(state_[i].key));
+      if (!tensor) return std::pair(int32_t{-1}, int64_t{0});
+      const auto& slices = tensor->entry->slices;
+      const BundlePlace* first = tensor->entry;
+      if (!slices.empty()) first = &slices.front();
+      return std::pair(first->shard, first->offset);
+    });
+    return entries;
+  }
+
+  const RestoreReport& report() const { return report_; }
+
+ private:
+  BundleReader reader_;
+  DenseView saved_;
+  const StateList& state_;
+  RestoreReport report_;
+};
+
+}  // namespace
 
 RestoreReport restore(const std::string& prefix, const StateList& state, int num_threads) {
-  return restore_some(prefix, state, num_threads, {});
+  Restore all(prefix, state, num_threads);
+  all.read(all.in_order_of_bytes());
+  return all.report();
 }
 
 // A restore from a store by several ranks: each byte that all ranks need is read by one of them,
-// which sends it to the others. A store's link is narrower than that between ranks.
+// which sends it to the others. A store's link is narrower than that between ranks. The ranks read
+// the next entries while they exchange the last ones, so that the link is never idle.
 
 namespace {
 
 constexpr int kEveryRank = -1;
 
-/// Returns the rank that reads each entry's tensor for all; kEveryRank for texts and for entries of
-/// which some rank holds a part. Ranks get about equal numbers of bytes. Collective.
-std::vector<int> readers_of(const StateList& state, dist::Communicator& control) {
+/// Division of a restore among the ranks.
+struct ReadPlan {
+  /// Rank that reads each entry's tensor for all. kEveryRank for texts, and for entries of which
+  /// some rank holds a part.
+  std::vector<int> readers;
+  /// Entries that are read and then sent at a time.
+  std::vector<std::vector<size_t>> rounds;
+};
+
+/// Each rank reads about as many bytes as the others. They are adjacent in the shards, because a
+/// store's files are read in blocks. Collective.
+ReadPlan plan_reads(const StateList& state, const std::vector<size_t>& in_order,
+                    dist::Communicator& control) {
+  constexpr int64_t kRoundBytes = int64_t{64} << 20;  // of a rank
   std::string in_parts;
-  for (const StateEntry& entry : state) in_parts += entry.held || entry.text ? '1' : '0';
+  int64_t all_bytes = 0;
+  for (const StateEntry& entry : state) {
+    in_parts += entry.held || entry.text ? '1' : '0';
+    all_bytes += entry.text ? 0 : static_cast<int64_t>(entry.tensor.nbytes());
+  }
   const std::vector<std::string> of_ranks = dist::gather_texts(control, in_parts);
-  std::vector<int> readers(state.size(), kEveryRank);
-  std::vector<std::pair<int64_t, size_t>> by_size;
-  for (size_t i = 0; i < state.size(); ++i)
+  const int64_t rank_bytes = all_bytes / control.world_size() + 1;
+  ReadPlan plan{.readers = std::vector<int>(state.size(), kEveryRank)};
+  int64_t before = 0;
+  for (const size_t i : in_order) {
     if (std::ranges::all_of(of_ranks, [&](const std::string& flags) {
           return flags.size() == state.size() && flags[i] == '0';
         }))
-      by_size.emplace_back(static_cast<int64_t>(state[i].tensor.nbytes()), i);
-  // The largest first, each to the rank with the fewest bytes so far.
-  std::ranges::stable_sort(by_size, std::greater(), &std::pair<int64_t, size_t>::first);
-  std::vector<int64_t> bytes_of_ranks(static_cast<size_t>(control.world_size()));
-  for (const auto& [num_bytes, i] : by_size) {
-    const auto least = std::ranges::min_element(bytes_of_ranks);
-    *least += num_bytes;
-    readers[i] = static_cast<int>(least - bytes_of_ranks.begin());
+      plan.readers[i] = static_cast<int>(before / rank_bytes);
+    const auto round = static_cast<size_t>(before % rank_bytes / kRoundBytes);
+    if (plan.rounds.size() <= round) plan.rounds.resize(round + 1);
+    plan.rounds[round].push_back(i);
+    before += state[i].text ? 0 : static_cast<int64_t>(state[i].tensor.nbytes());
   }
-  return readers;
+  return plan;
 }
 
 /// Returns the first fault of any rank, the same on all. Collective.
@@ -239,18 +289,33 @@ std::optional<Error> restore_together(const std::string& prefix, const StateList
                                       dist::Communicator& control, RestoreReport* report) {
   if (!files::is_remote(prefix) || control.world_size() == 1)
     return shared_fault(control, fault_of([&] { *report = restore(prefix, state); }));
-  const std::vector<int> readers = readers_of(state, control);
+  std::optional<Restore> own;
+  if (auto fault = shared_fault(control, fault_of([&] { own.emplace(prefix, state, 0); })))
+    return fault;
+  const ReadPlan plan = plan_reads(state, own->in_order_of_bytes(), control);
   std::vector<bool> reads_here;
-  for (const int reader : readers)
+  for (const int reader : plan.readers)
     reads_here.push_back(reader == kEveryRank || reader == control.rank());
-  const auto fault = shared_fault(
-      control, fault_of([&] { *report = restore_some(prefix, state, 0, reads_here); }));
-  if (fault) return fault;
-  for (size_t i = 0; i < state.size(); ++i)
-    if (readers[i] != kEveryRank && state[i].tensor.numel() > 0)
-      with_plain_copy(state[i].tensor, reads_here[i], [&](const at::Tensor& target) {
-        control.broadcast(target.view(-1).view(at::kByte), readers[i]);
-      });
+  const at::ThreadLocalState caller;  // such as whether tensors record gradients
+  const auto start = [&](size_t round) {
+    return std::async([&, round] {
+      const at::ThreadLocalStateGuard as_caller(caller);
+      return fault_of([&] { own->read(plan.rounds[round], reads_here); });
+    });
+  };
+  std::future<std::optional<Error>> reading;
+  if (!plan.rounds.empty()) reading = start(0);
+  for (size_t round = 0; round < plan.rounds.size(); ++round) {
+    const std::optional<Error> own_fault = reading.get();
+    if (!own_fault && round + 1 < plan.rounds.size()) reading = start(round + 1);
+    if (auto fault = shared_fault(control, own_fault)) return fault;
+    for (const size_t i : plan.rounds[round])
+      if (plan.readers[i] != kEveryRank && state[i].tensor.numel() > 0)
+        with_plain_copy(state[i].tensor, reads_here[i], [&](const at::Tensor& target) {
+          control.broadcast(target.view(-1).view(at::kByte), plan.readers[i]);
+        });
+  }
+  *report = own->report();
   return std::nullopt;
 }
 

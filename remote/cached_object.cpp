@@ -91,8 +91,6 @@ namespace {
 
 class Object final : public files::RemoteFile {
  public:
-  static constexpr int64_t kBlockBytes = int64_t{4} << 20;
-
   Object(files::FileFacts facts, FetchRange fetch, bool all_fit, std::shared_ptr<BlockCache> cache)
       : facts_(std::move(facts)),
         fetch_(std::move(fetch)),

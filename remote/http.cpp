@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/yaml/config_reader.h"
 
 namespace lockstep::remote {
 
@@ -39,6 +40,8 @@ CurlHandle make_curl_handle() {
 
 // Requests to stores. Each try is an Exchange; send() repeats them with exponential backoff.
 
+/// Bytes for which a server's word is taken.
+constexpr int64_t kMostToReserve = int64_t{16} << 20;
 constexpr double kFirstPause = 0.2, kLongestPause = 8;
 constexpr long kConnectTimeoutS = 15, kSilenceS = 30;  // NOLINT(google-runtime-int): libcurl's type
 
@@ -89,7 +92,7 @@ class Exchange {
  public:
   /// `request` must outlive this.
   Exchange(const Request& request, int64_t max_body_bytes, double timeout_s)
-      : max_body_bytes_(max_body_bytes), body_(request.body) {
+      : max_body_bytes_(request.method == "HEAD" ? 0 : max_body_bytes), body_(request.body) {
     // No pause before the body.
     curl_slist* list = ::curl_slist_append(nullptr, "Expect:");
     for (const auto& [name, value] : request.headers)
@@ -198,8 +201,14 @@ class Exchange {
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const size_t begin = std::min(line.find_first_not_of(' ', colon + 1), line.size());
     const std::string_view value = line.substr(begin);
-    static_cast<Exchange*>(self)->answer_.headers[name] =
-        value.substr(0, value.find_last_not_of("\r\n") + 1);
+    auto* const exchange = static_cast<Exchange*>(self);
+    std::string& text = exchange->answer_.headers[name];
+    text = value.substr(0, value.find_last_not_of("\r\n") + 1);
+    // Otherwise a body that grows is copied again and again.
+    if (name == "content-length")
+      exchange->answer_.body.reserve(static_cast<size_t>(
+          std::clamp<int64_t>(parse_integer(text).value_or(0), 0,
+                              std::min(exchange->max_body_bytes_, kMostToReserve))));
     return count;
   }
 

@@ -28,6 +28,9 @@ struct FileFacts {
 /// File of a store with random access. Thread-safe.
 class RemoteFile {
  public:
+  /// Long reads are fetched in blocks of this size, which begin at its multiples.
+  static constexpr int64_t kBlockBytes = int64_t{4} << 20;
+
   virtual ~RemoteFile() = default;
 
   /// Returns the size at the time of opening.

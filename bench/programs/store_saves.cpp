@@ -2,11 +2,13 @@
 //
 //   store_saves save PREFIX      save under number 1; seconds until it is committed, and until all
 //                                ranks have sent their bytes
+//   store_saves train PREFIX     save while steps are taken; seconds that the steps lose to it
 //   store_saves restore PREFIX   on every rank, checksums verified; seconds
 //
 // Rank 0 prints "result SECONDS". Every rank holds all values, as in data parallelism.
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <string>
 
 #include <ATen/ATen.h>
@@ -32,9 +34,43 @@ double seconds_of(const Body& body) {
 
 void require_ok(const checkpoint::SaveResult& result) { check(result.ok, result.error); }
 
+/// Takes `num_steps` steps of about 20 ms, or steps until `is_done` holds on all ranks. Returns
+/// their number.
+int64_t take_steps(dist::Communicator& ranks, int64_t num_steps,
+                   const std::function<bool()>& is_done) {
+  const at::Tensor weights = at::randn({512, 512});
+  at::Tensor sums = at::zeros({512, 512});
+  int64_t taken = 0;
+  while (taken < num_steps) {
+    for (int i = 0; i < 6; ++i) sums = at::mm(weights, weights);
+    ranks.all_reduce(sums, dist::ReduceOp::kSum)->wait();
+    ++taken;
+    if (!dist::any_of(ranks, !is_done())) break;
+  }
+  return taken;
+}
+
+/// Returns the seconds that steps lose to a save.
+double lost_s(dist::Communicator& ranks, checkpoint::Saver& saver, const StateList& state) {
+  constexpr int64_t kNumSteps = 100, kNoLimit = int64_t{1} << 40;
+  const auto never = [] { return false; };
+  // Also gives prepare() time to finish.
+  take_steps(ranks, kNumSteps, never);
+  const double step_s =
+      seconds_of([&] { take_steps(ranks, kNumSteps, never); }) / double{kNumSteps};
+  int64_t taken = 0;
+  const double all_s = seconds_of([&] {
+    saver.begin(state, 1);
+    taken = take_steps(ranks, kNoLimit, [&] { return saver.is_done(); });
+  });
+  require_ok(saver.wait());
+  return all_s - static_cast<double>(taken) * step_s;
+}
+
 void run(const std::string& command, const std::string& prefix) {
   dist::mpi::World world;
   const std::unique_ptr<dist::Communicator> ranks = world.make_communicator();
+  const std::unique_ptr<dist::Communicator> save_ranks = ranks->split(0, ranks->rank());
   remote::add_stores();
   StateList state;
   at::manual_seed(1);
@@ -51,12 +87,13 @@ void run(const std::string& command, const std::string& prefix) {
                                  if (phase == checkpoint::SavePhase::kEntriesAgreed)
                                    sent = std::chrono::steady_clock::now();
                                }},
-                          *ranks);
-  if (command != "restore") saver.prepare(state);
+                          *save_ranks);
+  if (command == "train") saver.prepare(state);
   ranks->barrier();
   double seconds = 0;
   begun = std::chrono::steady_clock::now();
   if (command == "save") seconds = seconds_of([&] { require_ok(saver.save(state, 1)); });
+  if (command == "train") seconds = lost_s(*ranks, saver, state);
   if (command == "restore")
     seconds = seconds_of([&] {
       (void)checkpoint::restore_on_all(prefix + "-1", state, *ranks);

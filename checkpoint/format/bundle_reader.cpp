@@ -98,7 +98,7 @@ void with_plain_copy(const at::Tensor& live, bool keep,
 
 BundleReader::BundleReader(const std::string& prefix, int num_threads)
     : prefix_(require_save(prefix)),
-      num_threads_(num_threads > 0 ? num_threads : default_num_threads()),
+      num_threads_(num_threads > 0 ? num_threads : default_num_threads(files::is_remote(prefix_))),
       index_(
           decode_index(permitted([&] { return files::read(index_path(prefix_), kMaxIndexBytes); }),
                        index_path(prefix_))) {
@@ -246,7 +246,8 @@ int64_t BundleReader::add_places(const TensorRead& read, std::vector<PlaceRead>*
 }
 
 void BundleReader::run(const std::vector<PlaceRead>& places) {
-  const std::vector<PlaceDefect> defects = read_places(places, num_threads_);
+  const std::vector<PlaceDefect> defects =
+      read_places(places, num_threads_, files::is_remote(prefix_));
   std::set<int32_t> used;
   for (const PlaceRead& read : places) used.insert(read.place->shard);
   for (const int32_t number : used) shard(number).mapping.release();

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/digest.h"
+#include "base/files/store.h"
 #include "base/process.h"
 #include "checkpoint/format/tensor_slice.h"
 
@@ -64,9 +65,9 @@ void copy_past_cache(char* to, const char* from, int64_t num_bytes) {
   std::memcpy(to, from, static_cast<size_t>(num_bytes));
 }
 
-int default_num_threads() {
+int default_num_threads(bool is_remote) {
   constexpr int kMaxThreads = 8;
-  return std::min(num_usable_cores(), kMaxThreads);
+  return is_remote ? kMaxThreads : std::min(num_usable_cores(), kMaxThreads);
 }
 
 void for_each_on_threads(size_t num_items, int num_threads,
@@ -120,12 +121,28 @@ struct Piece {
   bool is_sound_bool = true;
 };
 
-/// Cuts all places into pieces of at most kPieceBytes.
-std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places) {
+/// Returns the end of a piece that begins at this byte of the place. From a store it is the end of
+/// a block, so that threads do not wait for the same block.
+int64_t end_of_piece(const PlaceRead& read, int64_t at, bool is_remote) {
+  constexpr int64_t kBlockBytes = files::RemoteFile::kBlockBytes;
+  int64_t end = at + kPieceBytes;
+  if (is_remote) {
+    const int64_t offset = read.place->offset;
+    // TensorFlow does not align tensors, but a piece has whole elements.
+    end = ((offset + at) / kBlockBytes + 1) * kBlockBytes - offset;
+    end = std::max(end - end % read.item_bytes, at + read.item_bytes);
+  }
+  return std::min(end, read.place->num_bytes);
+}
+
+/// Cuts all places into pieces.
+std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places, bool is_remote) {
   std::vector<Piece> pieces;
   for (size_t item = 0; item < places.size(); ++item)
-    for (int64_t at = 0; at < places[item].place->num_bytes; at += kPieceBytes)
-      pieces.push_back({item, at, std::min(at + kPieceBytes, places[item].place->num_bytes)});
+    for (int64_t at = 0, end = 0; at < places[item].place->num_bytes; at = end) {
+      end = end_of_piece(places[item], at, is_remote);
+      pieces.push_back({item, at, end});
+    }
   return pieces;
 }
 
@@ -190,8 +207,9 @@ std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected)
                      num_bytes, found, expected);
 }
 
-std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads) {
-  std::vector<Piece> pieces = pieces_of(places);
+std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads,
+                                     bool is_remote) {
+  std::vector<Piece> pieces = pieces_of(places, is_remote);
   int64_t num_bytes = 0;
   for (const PlaceRead& read : places) num_bytes += read.place->num_bytes;
   if (num_bytes < kFewBytes) num_threads = 1;

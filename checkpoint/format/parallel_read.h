@@ -13,8 +13,8 @@
 namespace lockstep::checkpoint {
 
 /// Default number of reader threads: one per core that this process may use, at most 8. Above that,
-/// memory is the limit.
-int default_num_threads();
+/// memory is the limit. From a store it is 8, since threads wait for answers.
+int default_num_threads(bool is_remote = false);
 
 /// Calls use(item) once for each item below num_items, lower items first. At most `num_threads`
 /// threads run at a time, including the caller's. Returns after all have ended. If calls throw, no
@@ -54,7 +54,8 @@ std::string wrong_crc_text(int64_t num_bytes, uint32_t found, uint32_t expected)
 /// Reads every place entirely and computes its crc. If all are correct, copies the wanted elements
 /// to `values`. Otherwise returns the defects, lowest first, and has written nothing. Several
 /// threads take pieces of both passes from one list. All places must be inside their files.
-/// Throws Error(kIo) with nothing written.
-std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads);
+/// Throws Error(kIo) with nothing written. `is_remote`: the files are of a store.
+std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int num_threads,
+                                     bool is_remote);
 
 }  // namespace lockstep::checkpoint

@@ -65,8 +65,9 @@ class StoreCommit::PartSink final : public ShardSink {
   }
 
   int64_t stride() const override { return stride_; }
-  // One connection seldom fills a link to a store.
-  int num_threads() const override { return 4; }
+  // While the store checks a part, other connections fill the link: 4 took 0.88 of 1 Gbit/s, 8 took
+  // 0.95.
+  int num_threads() const override { return 8; }
 
   void write(int64_t offset, const std::vector<std::span<const char>>& chunks) override {
     std::vector<std::string_view> texts;

@@ -50,6 +50,18 @@ class InStore(LockstepTest):
         self.assertEqual(trained.summary()["parameters_sha256"], unbroken.summary()["parameters_sha256"])
         self.assertFalse(list((self.folder / "second/checkpoints").glob("model.ckpt*")))
 
+    def test_ranks_read_each_byte_once(self):
+        store = self.store()
+        sets = [PREFIX, "model={type: mlp, layers: [64, 2048, 2048, 1024, 10]}", "checkpoint.copy_on_hosts=false"]
+        self.train(1, run="first", sets=[*sets, "train.max_steps=2"], environment=store.variables)
+        num_bytes = sum(size for key, size in store.objects("bucket", "run/model.ckpt-2").items() if ".data-" in key)
+        self.assertGreater(num_bytes, 20 << 20)
+        store.num_bytes_read()
+        resumed = self.train(2, run="second", sets=[*sets, "train.max_steps=3"], environment=store.variables)
+        self.assertIn("resuming from step 2", resumed.log)
+        # All need the block of the texts, and a block in which one rank's part ends and another's begins is read by both.
+        self.assertLess(store.num_bytes_read(), num_bytes + (9 << 20))
+
     def test_commands_take_paths_of_a_store(self):
         store = self.store()
         sets = [*STEPS, "train.max_steps=60", PREFIX]

@@ -7,7 +7,7 @@ on buckets whose name begins with "public". /-test/faults takes JSON: what the n
 the body), "shifted" (a wrong Content-Range); /-test/write-faults: what the next writes get: a status, "refused" (the connection is reset, nothing
 is done), "lost" (it is done, then the connection is reset), "slow"; null: no fault. /-test/kill kills a process at its n-th write, before or
 after it is done; /-test/key replaces the secret; below /-base/storage/v1/s3 is the same; /-test/counts answers with how often each kind of
-request came. Listings come in pages of 5. Requests with Google's signature get Google's conditions and versions.
+request came, /-test/bytes with how many bytes ranges of objects had. Listings come in pages of 5. Requests with Google's signature get Google's conditions and versions.
 """
 import argparse
 import hashlib
@@ -93,12 +93,17 @@ class StoreProcess:
         """Since the last call."""
         return json.loads(self.ask("-test/counts"))
 
+    def num_bytes_read(self):
+        """Since the last call."""
+        return json.loads(self.ask("-test/bytes"))
+
 
 class Store:
     def __init__(self, app, keeps_conditions, page_keys):
         self.keeps_conditions, self.page_keys = keeps_conditions, page_keys
         self.app, self.faults, self.counts, self.lock = app, [], {}, threading.Lock()
         self.write_faults, self.victim, self.num_writes = [], None, 0
+        self.num_bytes = 0
         self.one_write = threading.Lock()  # a condition and its write are one step, as in a real store
         self.secret, self.denied = SECRET, (403, "SignatureDoesNotMatch")
 
@@ -116,6 +121,9 @@ class Store:
         if path == "/-test/key":
             self.secret, *self.denied = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
             return answer(start_response, 200, "")
+        if path == "/-test/bytes":
+            num_bytes, self.num_bytes = self.num_bytes, 0
+            return answer(start_response, 200, json.dumps(num_bytes))
         if path == "/-test/counts":
             counts, self.counts = self.counts, {}
             return answer(start_response, 200, json.dumps(counts))
@@ -124,6 +132,9 @@ class Store:
         kind = "LIST" if "list-type=2" in query else environ["REQUEST_METHOD"]
         with self.lock:
             self.counts[kind] = self.counts.get(kind, 0) + 1
+            first, _, last = environ.get("HTTP_RANGE", "").removeprefix("bytes=").partition("-")
+            if kind == "GET" and last:
+                self.num_bytes += int(last) + 1 - int(first)
             fault = self.faults.pop(0) if kind == "GET" and self.faults else None
             is_write = kind not in ("GET", "HEAD", "LIST")
             write_fault = self.write_faults.pop(0) if is_write and self.write_faults else None
