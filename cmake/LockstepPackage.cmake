@@ -52,7 +52,7 @@ if(TARGET lockstep_tensorrt AND NOT LOCKSTEP_BUNDLE_LIBTORCH)
   install(TARGETS lockstep_tensorrt LIBRARY DESTINATION lib/lockstep COMPONENT runtime)
 endif()
 if(TARGET lockstep_pytorch_module AND NOT LOCKSTEP_BUNDLE_LIBTORCH)  # it needs the torch of a Python; `make wheel` builds it
-  install(TARGETS lockstep_pytorch_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime OPTIONAL)
+  install(TARGETS lockstep_pytorch_module lockstep_stores LIBRARY DESTINATION lib/lockstep COMPONENT runtime OPTIONAL)
 endif()
 if(TARGET lockstep_python_module)
   install(TARGETS lockstep_python_module LIBRARY DESTINATION lib/lockstep COMPONENT runtime)

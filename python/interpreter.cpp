@@ -15,6 +15,7 @@
 
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "base/process.h"
 
 namespace lockstep::python {
@@ -205,19 +206,9 @@ fs::path find_module() {
                   kModuleFile, fmt::join(tried, ", "), kVariable));
 }
 
-const ModuleTable& open_module(const fs::path& path) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr)
-    throw unavailable(fmt::format("cannot open {}: {}", path.string(), dl_error()));
-  const auto* table = static_cast<const ModuleTable*>(dlsym(library, kModuleSymbol));
-  if (table == nullptr)
-    throw unavailable(
-        fmt::format("{} is not a Python module of Lockstep: {}", path.string(), dl_error()));
-  // The table's layout may differ between builds, except for its first field.
-  if (std::string_view(table->build_id) != LOCKSTEP_BUILD_ID)
-    throw unavailable(fmt::format("{} is of build '{}', this program of '{}': build both together",
-                                  path.string(), table->build_id, LOCKSTEP_BUILD_ID));
-  return *table;
+const ModuleTable& open_table(const fs::path& path) {
+  return *static_cast<const ModuleTable*>(
+      open_module(path, kModuleSymbol, LOCKSTEP_BUILD_ID, "python", "a Python module"));
 }
 
 /// Sets variables that must be equal on all ranks, or that libraries read when they load.
@@ -262,7 +253,7 @@ void start(const std::string& wanted) {
   set_environment();
   if (dlopen(python.library.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
     throw unavailable(fmt::format("cannot open {}: {}", python.library, dl_error()));
-  const ModuleTable& table = open_module(module);
+  const ModuleTable& table = open_table(module);
   const std::string fault =
       table.start({.program = python.program, .glue_folder = module.parent_path().string()});
   if (!fault.empty())

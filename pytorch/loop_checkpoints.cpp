@@ -3,18 +3,50 @@
 #include <filesystem>
 #include <utility>
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/files/files.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "checkpoint/format/checkpoint_files.h"
 #include "checkpoint/format/rank_faults.h"
 #include "checkpoint/save/checkpoint_folder.h"
+#include "checkpoint/save/store_commit.h"
+#include "remote/stores_module.h"
 
 namespace lockstep::pytorch {
 namespace {
 
 constexpr const char* kPrefixName = "model.ckpt";
+
+/// Opens the module of stores. It is next to this library.
+void add_stores() {
+  [[maybe_unused]] static const bool is_done = [] {
+    Dl_info self{};
+    check(::dladdr(reinterpret_cast<void*>(&add_stores), &self) != 0, "this library has a name");
+    const auto* const table = static_cast<const remote::StoresTable*>(open_module(
+        std::filesystem::path(self.dli_fname).parent_path() / remote::kStoresFile,
+        remote::kStoresSymbol, LOCKSTEP_BUILD_ID, "remote", "a module of stores", "libcurl"));
+    table->make_stores([](const char* scheme, files::FileStore* store) {
+      files::add_store(scheme, std::unique_ptr<files::FileStore>(store));
+    });
+    return true;
+  }();
+}
+
+/// Throws the same error on all ranks if one cannot use the store of this path. `is_written`: saves
+/// go there too. Collective.
+void require_place(const std::string& prefix, bool is_written, dist::Communicator& ranks) {
+  if (!files::is_remote(prefix)) return;
+  const auto fault = checkpoint::shared_fault(ranks, checkpoint::fault_of([&] {
+                                                add_stores();
+                                                if (is_written)
+                                                  checkpoint::require_store(prefix, ranks.rank());
+                                              }));
+  if (fault) throw Error(*fault);
+}
 
 void append(StateList more, StateList* all) {
   for (StateEntry& entry : more) all->push_back(std::move(entry));
@@ -29,6 +61,7 @@ void LoopCheckpoints::begin(const std::string& folder, int64_t keep, StateList e
   const std::string prefix = (std::filesystem::path(folder) / kPrefixName).string();
   if (comm_ == nullptr) comm_ = loop_.another_communicator();
   if (saver_ == nullptr || prefix != prefix_) {
+    require_place(prefix, /*is_written=*/true, loop_.control());
     saver_ = std::make_unique<checkpoint::Saver>(
         checkpoint::SaverOptions{
             .prefix = prefix, .keep_checkpoint_max = keep, .compare_replicas = true},
@@ -56,6 +89,7 @@ std::optional<checkpoint::RestoreReport> LoopCheckpoints::restore(const std::str
                                                                   bool accepts_changes) {
   (void)wait();
   dist::Communicator& control = loop_.control();
+  require_place(from, /*is_written=*/false, control);
   // Only rank 0 looks: ranks may see a file system differently.
   const std::string prefix = checkpoint::text_of_rank_0(control, [&] {
     if (files::exists(checkpoint::index_path(from))) return from;

@@ -416,13 +416,10 @@ class ObjectStore final : public files::WritableStore {
 const std::vector<ObjectStore*>& stores() {
   static const std::vector<ObjectStore*> all = [] {
     std::vector<ObjectStore*> added;
-    const auto add = [&](const std::string& scheme, const std::function<Access()>& access) {
-      auto store = std::make_unique<ObjectStore>(scheme, access);
-      added.push_back(store.get());
+    for (auto& [scheme, store] : make_stores()) {
+      added.push_back(static_cast<ObjectStore*>(store.get()));
       files::add_store(scheme, std::move(store));
-    };
-    add("s3", amazon_access);
-    add("gs", google_access);
+    }
     return added;
   }();
   return all;
@@ -432,6 +429,13 @@ const std::vector<ObjectStore*>& stores() {
 const ProcessState objects_of_run("objects of stores", forget_stores);
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::unique_ptr<files::FileStore>>> make_stores() {
+  std::vector<std::pair<std::string, std::unique_ptr<files::FileStore>>> made;
+  made.emplace_back("s3", std::make_unique<ObjectStore>("s3", amazon_access));
+  made.emplace_back("gs", std::make_unique<ObjectStore>("gs", google_access));
+  return made;
+}
 
 void add_stores() { (void)stores(); }
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import random
+import re
 import sys
 
 import torch
@@ -89,9 +90,18 @@ def set_generators(texts, rank):
         random.seed(torch.initial_seed())
 
 
+def text_of(place):
+    """A folder or prefix as text."""
+    text = str(place)
+    if not isinstance(place, str) and re.match("(s3|gs):/", text):
+        raise Error(f"[checkpoint] {text}: pathlib has removed a slash from the address of a store; pass it as a str")
+    return text
+
+
 @of_all_ranks("lockstep.save")
 def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
     """Begins a checkpoint FOLDER/model.ckpt-<step> and returns its step; it is written while training continues. All ranks call it between two steps.
+    A folder may be in an object store: s3://BUCKET/FOLDER or gs://BUCKET/FOLDER.
 
     extra: a value that JSON can hold, equal on all ranks. keep: number of checkpoints that stay, -1: all. steady: parameters change only in
     optimizer.step(), which then waits for their copy. wait: return when it is committed. Error: it failed (with wait), or an earlier one lost a rank.
@@ -107,7 +117,7 @@ def save(model, folder, *, extra=None, keep=5, steady=False, wait=False):
               for group in model.optimizers.param_groups]
     optimizer = {"type": model.optimizers.type, "groups": groups, "by_engine": model.optimizers.engine_updates}
     texts = [as_json(optimizer, "the optimizer's param_groups"), json.dumps(generators), as_json(extra, "extra")]
-    call("loop_save", model.loop, str(folder), keep, list(entries), list(entries.values()), len(trained), list(TEXTS), texts)
+    call("loop_save", model.loop, text_of(folder), keep, list(entries), list(entries.values()), len(trained), list(TEXTS), texts)
     if wait:
         wait_for_save(model)
     return model.step
@@ -128,7 +138,7 @@ def restore(model, source, *, accept_recipe_change=False):
     filled = [] if model.optimizers.engine_updates else model.optimizers.fill_state()
     weights, position = weights_of(model), {} if model.sampler is None else model.sampler.position()
     entries = {**weights, **position, **moments_of(model)}
-    prefix, texts = call("loop_restore", model.loop, str(source), list(entries), list(entries.values()), len(weights), list(TEXTS), accept_recipe_change)
+    prefix, texts = call("loop_restore", model.loop, text_of(source), list(entries), list(entries.values()), len(weights), list(TEXTS), accept_recipe_change)
     if not prefix:
         for optimizer in filled:
             optimizer.state.clear()

@@ -1,15 +1,20 @@
 """lockstep.DataParallel in a loop of a user's (user_loop.py): losses of DistributedDataParallel over gloo, recipes, checkpoints, mistakes."""
 import gc
+import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import ranks
+import object_store
 import user_loop
 from ranks import torch
 
 import lockstep
+import lockstep.checkpoints
 
 PRUNING = """version: 1.1.0
 modifiers:
@@ -233,6 +238,23 @@ class UserLoop(unittest.TestCase):
         resumed = self.run_ranks(4, **case, restore=str(self.root / "other"))
         for one, other in zip(resumed["losses"], whole["losses"][7:], strict=True):
             self.assertAlmostEqual(one, other, delta=1e-5)
+
+    def test_checkpoints_in_a_store(self):
+        store = object_store.StoreProcess(sys.executable)
+        self.addCleanup(store.close)
+        case, place = {"network": "normed", "optimizer": "adamw", "steps": 12, "samples": 40}, "s3://bucket/loop"
+        with unittest.mock.patch.dict(os.environ, store.variables):
+            whole = self.run_ranks(2, **case, save=place, save_at=5)
+            resumed = self.run_ranks(2, **case, restore=place)
+            self.assertEqual((resumed["losses"], resumed["digest"]), (whole["losses"][5:], whole["digest"]))
+            self.assertIn("loop/model.ckpt-5.index", store.objects("bucket"))
+            with self.assertRaisesRegex(lockstep.Error, "pathlib has removed a slash from the address of a store; pass it as a str"):
+                lockstep.checkpoints.text_of(pathlib.Path(place))
+            store.key("another")
+            for arguments in ({"save": place, "save_at": 5}, {"restore": place}):
+                of_ranks = ranks.run(2, user_loop.train, {**case, **arguments}, backend="gloo")
+                for one in of_ranks:
+                    self.assertIn("access is denied to the key of the environment (AWS_ACCESS_KEY_ID)", one.fault)
 
     def test_a_save_of_one_rank_alone_says_so(self):
         fault = ranks.run(2, user_loop.train, {"mistake": "save", "save": str(self.root / "alone"), "timeout": 2}, backend="gloo")[0].fault
