@@ -45,9 +45,9 @@ void require_form(const BundleReader& reader, const std::string& name, const Den
       ExitCode::kConfig, "checkpoint",
       fmt::format("{}: tensor '{}' is {}, but this run needs {}; restore the model and optimizer "
                   "settings of the checkpoint, or start a new run with its weights "
-                  "(lockstepd: checkpoint.warm_start_ckpt in another run.project_dir)",
+                  "(lockstepd: checkpoint.warm_start_ckpt in {})",
                   index_path(reader.prefix()), name, type_and_shape(saved.dtype, saved.shape),
-                  type_and_shape(wanted, wanted_shape)));
+                  type_and_shape(wanted, wanted_shape), another_place(reader.prefix())));
 }
 
 /// Throws unless every key exists in the right form. Returns the keys that were not requested.
@@ -68,8 +68,9 @@ std::vector<std::string> match(const BundleReader& reader, const DenseView& save
     throw Error(ExitCode::kConfig, "checkpoint",
                 fmt::format("{}: contains no '{}': another model or optimizer saved it; set them "
                             "back, or start a new run with its weights (lockstepd: "
-                            "checkpoint.warm_start_ckpt in another run.project_dir)",
-                            index_path(reader.prefix()), fmt::join(missing, "', '")));
+                            "checkpoint.warm_start_ckpt in {})",
+                            index_path(reader.prefix()), fmt::join(missing, "', '"),
+                            another_place(reader.prefix())));
   std::vector<std::string> unused;
   for (const std::string& name : saved.names()) {
     if (asked.contains(name) || name == kGraphName || name == index_name(kCounterKey)) continue;
@@ -256,30 +257,45 @@ struct ReadPlan {
   std::vector<std::vector<size_t>> rounds;
 };
 
-/// Each rank reads about as many bytes as the others. They are adjacent in the shards, because a
-/// store's files are read in blocks. Collective.
+/// Returns what each rank reads: about as many bytes as the others, which are adjacent in the
+/// shards because a store's files are read in blocks. `in_order`: the entries as
+/// Restore::in_order_of_bytes(). Collective. Throws Error(kDisagree) on all ranks if their numbers
+/// of entries differ.
 ReadPlan plan_reads(const StateList& state, const std::vector<size_t>& in_order,
                     dist::Communicator& control) {
   constexpr int64_t kRoundBytes = int64_t{64} << 20;  // of a rank
   std::string in_parts;
-  int64_t all_bytes = 0;
-  for (const StateEntry& entry : state) {
-    in_parts += entry.held || entry.text ? '1' : '0';
-    all_bytes += entry.text ? 0 : static_cast<int64_t>(entry.tensor.nbytes());
-  }
+  for (const StateEntry& entry : state) in_parts += entry.held || entry.text ? '1' : '0';
   const std::vector<std::string> of_ranks = dist::gather_texts(control, in_parts);
-  const int64_t rank_bytes = all_bytes / control.world_size() + 1;
+  std::vector<bool> is_shared(state.size(), true);
+  int64_t all_bytes = 0;
+  for (size_t i = 0; i < state.size(); ++i) {
+    for (const std::string& flags : of_ranks) {
+      if (flags.size() != of_ranks.front().size())
+        throw Error(ExitCode::kDisagree, "checkpoint",
+                    "the ranks restore different numbers of tensors; is the model the same on all?")
+            .everywhere();
+      is_shared[i] = is_shared[i] && flags[i] == '0';
+    }
+    if (is_shared[i]) all_bytes += static_cast<int64_t>(state[i].tensor.nbytes());
+  }
   ReadPlan plan{.readers = std::vector<int>(state.size(), kEveryRank)};
+  std::vector<int64_t> bytes_of_ranks(static_cast<size_t>(control.world_size()));
   int64_t before = 0;
+  int rank = 0;
   for (const size_t i : in_order) {
-    if (std::ranges::all_of(of_ranks, [&](const std::string& flags) {
-          return flags.size() == state.size() && flags[i] == '0';
-        }))
-      plan.readers[i] = static_cast<int>(before / rank_bytes);
-    const auto round = static_cast<size_t>(before % rank_bytes / kRoundBytes);
+    const int64_t num_bytes = is_shared[i] ? static_cast<int64_t>(state[i].tensor.nbytes()) : 0;
+    // By the middle of the entry, so that a large one does not come on top of a full share.
+    if (all_bytes > 0)
+      rank = static_cast<int>(std::min<int64_t>(
+          control.world_size() - 1, (before + num_bytes / 2) * control.world_size() / all_bytes));
+    if (is_shared[i]) plan.readers[i] = rank;
+    int64_t& of_rank = bytes_of_ranks[static_cast<size_t>(rank)];
+    const auto round = static_cast<size_t>(of_rank / kRoundBytes);
     if (plan.rounds.size() <= round) plan.rounds.resize(round + 1);
     plan.rounds[round].push_back(i);
-    before += state[i].text ? 0 : static_cast<int64_t>(state[i].tensor.nbytes());
+    of_rank += num_bytes;
+    before += num_bytes;
   }
   return plan;
 }
@@ -292,7 +308,9 @@ std::optional<Error> restore_together(const std::string& prefix, const StateList
   std::optional<Restore> own;
   if (auto fault = shared_fault(control, fault_of([&] { own.emplace(prefix, state, 0); })))
     return fault;
-  const ReadPlan plan = plan_reads(state, own->in_order_of_bytes(), control);
+  ReadPlan plan;
+  if (auto fault = fault_of([&] { plan = plan_reads(state, own->in_order_of_bytes(), control); }))
+    return fault;
   std::vector<bool> reads_here;
   for (const int reader : plan.readers)
     reads_here.push_back(reader == kEveryRank || reader == control.rank());

@@ -228,16 +228,20 @@ class Supervisor {
     return std::make_unique<Child>(words, all);
   }
 
-  /// Returns the newest visible checkpoint. A disk that hangs for the ranks may hang here too; then
-  /// the last known one is returned.
-  SaveFound look_for_save() {
+  /// Returns the newest visible checkpoint. A disk that hangs for the ranks may hang here too, and
+  /// a store may be down; then nullopt is returned.
+  std::optional<SaveFound> look_for_save() {
     const auto answer = saves_.get(kSaveLook);
     if (!answer.fault.empty())
-      log::warning(
-          "launch",
-          fmt::format("the newest checkpoint cannot be determined ({}): using the previous one",
-                      answer.fault));
-    return answer.value.value_or(newest_save_);
+      log::warning("launch",
+                   fmt::format("the newest checkpoint cannot be determined ({})", answer.fault));
+    return answer.value;
+  }
+
+  /// Returns the checkpoint from which the next ranks start, for a message.
+  static std::string place_of(const std::optional<SaveFound>& save) {
+    if (!save) return "the newest checkpoint that they find";
+    return save->prefix.empty() ? "the beginning, as there is no checkpoint" : save->prefix;
   }
 
   /// True if the caller's settle() wants a restart, whatever the code.
@@ -270,7 +274,7 @@ class Supervisor {
           fmt::format("stop requested, but the ranks ended with {}: see the log above", code));
       return code;
     }
-    const bool has_save = look_for_save() != SaveFound{};
+    const bool has_save = look_for_save().value_or(newest_save_) != SaveFound{};
     log::info("launch",
               fmt::format("ended on request (mpirun: {}); {}: run the same command again to {}",
                           code, has_save ? "the last checkpoint is kept" : "there is no checkpoint",
@@ -281,9 +285,9 @@ class Supervisor {
   /// Waits before another try. Returns false if there is none: the limit is reached, or a stop was
   /// requested.
   bool pause_before_another_try(int code) {
-    const SaveFound save = look_for_save();
-    const bool made_progress = save != newest_save_;
-    newest_save_ = save;
+    const std::optional<SaveFound> save = look_for_save();
+    const bool made_progress = save && *save != newest_save_;
+    if (save) newest_save_ = *save;
     const std::optional<double> pause_s = restarts_.next_pause_s(made_progress);
     if (!pause_s) {
       log::error("launch",
@@ -294,10 +298,8 @@ class Supervisor {
     }
     log::warning(
         "launch",
-        fmt::format(
-            "the ranks ended with {}: restart {} {}, from {}", code, restarts_.count(),
-            *pause_s == 0 ? "at once" : fmt::format("in {} s", *pause_s),
-            save.prefix.empty() ? "the beginning, as there is no checkpoint" : save.prefix));
+        fmt::format("the ranks ended with {}: restart {} {}, from {}", code, restarts_.count(),
+                    *pause_s == 0 ? "at once" : fmt::format("in {} s", *pause_s), place_of(save)));
     return !is_told_to_stop_within(*pause_s);
   }
 

@@ -122,7 +122,8 @@ class Object final : public files::RemoteFile {
     const int64_t from_last = offset - last_end_.exchange(offset + num_bytes);
     const bool goes_on = from_last >= 0 && from_last < kBlockBytes / 4;
     // A small object is fetched whole.
-    return all_fit_ || goes_on || num_bytes >= kBlockBytes || facts_.num_bytes <= kBlockBytes / 16;
+    return all_fit_ || goes_on || num_bytes >= kBlockBytes / 2 ||
+           facts_.num_bytes <= kBlockBytes / 16;
   }
 
   /// Returns the key of a block. It contains the tag, because a replaced object has other blocks.

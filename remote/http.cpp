@@ -43,6 +43,8 @@ CurlHandle make_curl_handle() {
 /// Bytes for which a server's word is taken.
 constexpr int64_t kMostToReserve = int64_t{16} << 20;
 constexpr double kFirstPause = 0.2, kLongestPause = 8;
+/// Seconds after which a request that is tried again gives a warning.
+constexpr double kQuietS = 5;
 constexpr long kConnectTimeoutS = 15, kSilenceS = 30;  // NOLINT(google-runtime-int): libcurl's type
 
 double now_s() {
@@ -249,6 +251,7 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
   request.headers["host"] = host_of(request.origin);
   // Tries share one deadline, so a try near its end gets only the rest of the time.
   const double timeout_s = files::store_limits().timeout_s, end_s = now_s() + timeout_s;
+  bool is_told = false;
   for (double pause_s = kFirstPause;; pause_s = std::min(2 * pause_s, kLongestPause)) {
     // Signed for every try, because a signature contains the time.
     sign(access, std::time(nullptr), &request);
@@ -257,6 +260,7 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
     if (exchange.is_complete() && !exchange.may_pass()) return std::move(answer);
     const std::string fault =
         exchange.is_complete() ? fmt::format("status {}", answer.status) : exchange.fault();
+    const double tried_s = now_s() - (end_s - timeout_s);
     if (!exchange.may_pass() || now_s() + pause_s >= end_s)
       throw Error(
           ExitCode::kIo, "remote",
@@ -265,9 +269,16 @@ Answer send(const Access& access, Request request, int64_t max_body_bytes,
               request.method == "GET" || request.method == "HEAD" ? "read from" : "written to",
               request.origin, fault,
               exchange.may_pass()
-                  ? fmt::format(" (tried for {:g} s, data.remote_timeout_s)", timeout_s)
+                  ? fmt::format(" (tried for {:.1f} of {:g} s, data.remote_timeout_s)", tried_s,
+                                timeout_s)
                   : ""));
-    log::debug("remote", fmt::format("{}: {}; retry in {:g} s", place, fault, pause_s));
+    const std::string text = fmt::format("{}: {}: {}; trying again for {:.0f} s", place,
+                                         request.origin, fault, end_s - now_s());
+    if (tried_s > kQuietS && !is_told)
+      log::warning("remote", text);
+    else
+      log::debug("remote", text);
+    is_told = is_told || tried_s > kQuietS;
     std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
   }
 }

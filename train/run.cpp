@@ -180,8 +180,11 @@ bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
   const bool waits_for_save = evaluates_saves() && agenda_.owes(Agenda::kEvaluate);
   agenda_.owe(Agenda::kSave, report.wants_save || waits_for_save);
   // A skipped update changed nothing, and saving it repeatedly would evict good checkpoints. The
-  // save moves to the next step that counts and after which the ranks agree.
-  const bool saves = agenda_.fall_due(Agenda::kSave, !report.skipped && report.ranks_agree);
+  // save moves to the next step that counts and after which the ranks agree. While saves fail, it
+  // also moves behind the last try, unless an evaluation needs it.
+  const bool may_save = parts_.saves.may_begin() || agenda_.owes(Agenda::kEvaluate);
+  const bool saves =
+      agenda_.fall_due(Agenda::kSave, !report.skipped && report.ranks_agree && may_save);
   if (is_last) return true;  // finish() saves and evaluates
   bool evaluates = agenda_.fall_due(Agenda::kEvaluate, !evaluates_saves());
   if (saves) {

@@ -43,6 +43,10 @@ class RunSaves {
   void set_every_steps(int64_t every_steps) { parts_.schedule.set_every_steps(every_steps); }
   bool done_here() const { return parts_.saver.is_under_way() && parts_.saver.is_done(); }
 
+  /// False while a save is in progress after one that failed: begin() would wait for it. If a store
+  /// or disk is down, each save takes its whole time limit, and training must not. Equal on all
+  /// ranks.
+  bool may_begin() const { return last_ok_ || !parts_.saver.is_under_way(); }
   /// Saves the state after the clock's step. Waits for a previous save, and for this one as long as
   /// the options say.
   void begin();

@@ -60,6 +60,20 @@ bool is_there(const std::string& path) {
   return std::filesystem::exists(path, fault) || fault;
 }
 
+std::string another_place(const std::filesystem::path& path) {
+  return files::is_remote(path) ? "another folder in checkpoint.prefix" : "another run.project_dir";
+}
+
+void require_folder(const std::string& dir) {
+  if (files::is_folder(dir)) return;
+  const size_t scheme = dir.find(":/");
+  throw Error(ExitCode::kInputMissing, "checkpoint",
+              dir + ": not a folder" +
+                  (scheme != std::string::npos && scheme < dir.find('/')
+                       ? "; a store's is s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"
+                       : ""));
+}
+
 std::string entries_path(const std::string& shard_path) {
   return fmt::format("{}{}{}", shard_path, kEntriesSuffix, kTemporarySuffix);
 }

@@ -29,6 +29,12 @@ std::filesystem::path folder_of(const std::filesystem::path& prefix);
 /// True if a file exists on this host or in a store (base/files/files.h). Also true if that
 /// cannot be found out; opening the file then gives the reason.
 bool is_there(const std::string& path);
+/// Returns what a run must change to keep away from the checkpoints of this folder or prefix, for
+/// an advice: "another run.project_dir", or for a store "another folder in checkpoint.prefix".
+std::string another_place(const std::filesystem::path& path);
+/// Throws Error(kInputMissing) for what is no folder, with a hint if it looks like the address of a
+/// store.
+void require_folder(const std::string& dir);
 /// Returns SHARD.entries.tmp.
 std::string entries_path(const std::string& shard_path);
 

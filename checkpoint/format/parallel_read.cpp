@@ -8,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -128,9 +129,9 @@ int64_t end_of_piece(const PlaceRead& read, int64_t at, bool is_remote) {
   int64_t end = at + kPieceBytes;
   if (is_remote) {
     const int64_t offset = read.place->offset;
-    // TensorFlow does not align tensors, but a piece has whole elements.
     end = ((offset + at) / kBlockBytes + 1) * kBlockBytes - offset;
-    end = std::max(end - end % read.item_bytes, at + read.item_bytes);
+    // TensorFlow does not align tensors, but a piece has whole elements.
+    end += (read.item_bytes - end % read.item_bytes) % read.item_bytes;
   }
   return std::min(end, read.place->num_bytes);
 }
@@ -144,6 +145,22 @@ std::vector<Piece> pieces_of(const std::vector<PlaceRead>& places, bool is_remot
       pieces.push_back({item, at, end});
     }
   return pieces;
+}
+
+/// Returns the first piece of each run that one thread reads, and the number of pieces. From a
+/// store a run is the adjacent pieces of a block: other threads would wait for the same block.
+std::vector<size_t> runs_of(const std::vector<Piece>& pieces, const std::vector<PlaceRead>& places,
+                            bool is_remote) {
+  const auto block_of = [&](const Piece& piece) {
+    const PlaceRead& read = places[piece.item];
+    return std::pair(read.file,
+                     (read.place->offset + piece.begin) / files::RemoteFile::kBlockBytes);
+  };
+  std::vector<size_t> runs;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (i == 0 || !is_remote || block_of(pieces[i]) != block_of(pieces[i - 1])) runs.push_back(i);
+  runs.push_back(pieces.size());
+  return runs;
 }
 
 /// Calls use(box_E, tensor_E, num_elements) for each wanted run of the piece.
@@ -213,8 +230,11 @@ std::vector<PlaceDefect> read_places(const std::vector<PlaceRead>& places, int n
   int64_t num_bytes = 0;
   for (const PlaceRead& read : places) num_bytes += read.place->num_bytes;
   if (num_bytes < kFewBytes) num_threads = 1;
-  for_each_on_threads(pieces.size(), num_threads,
-                      [&](size_t i) { check_piece(places[pieces[i].item], &pieces[i]); });
+  const std::vector<size_t> runs = runs_of(pieces, places, is_remote);
+  for_each_on_threads(runs.size() - 1, num_threads, [&](size_t run) {
+    for (size_t i = runs[run]; i < runs[run + 1]; ++i)
+      check_piece(places[pieces[i].item], &pieces[i]);
+  });
   std::vector<PlaceDefect> defects;
   size_t piece = 0;
   for (size_t item = 0; item < places.size(); ++item) {

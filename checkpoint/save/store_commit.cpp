@@ -181,7 +181,8 @@ void StoreCommit::take_back_shard() {
   if (is_published_) store_.remove(shard_);
 }
 
-void require_store(const std::string& prefix, int rank) {
+/// Tries whether the store takes files of this prefix.
+static void try_store(const std::string& prefix, int rank) {
   files::WritableStore& store = files::writable_store_of(prefix);
   const std::string probe = fmt::format("{}.probe-{}", prefix, random_name());
   store.abort(store.begin_upload(probe));
@@ -200,6 +201,15 @@ void require_store(const std::string& prefix, int rank) {
                             "which two runs could destroy each other's checkpoints: use a store or "
                             "a newer version of it that knows them",
                             prefix));
+}
+
+void require_store(const std::string& prefix, int rank) {
+  try {
+    try_store(prefix, rank);
+  } catch (const files::NoPermission& fault) {
+    throw Error(fault.code(), "checkpoint",
+                fmt::format("{}: cannot be written: {}", prefix, plain_text(fault)));
+  }
 }
 
 void finish_commits(const std::filesystem::path& dir) {

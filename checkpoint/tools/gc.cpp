@@ -300,7 +300,7 @@ std::string as_json(const std::string& dir, const std::vector<Garbage>& garbage,
 }  // namespace
 
 Answer collect_garbage(const std::string& dir, const GcOptions& options) {
-  if (!files::is_folder(dir)) throw Error(ExitCode::kInputMissing, "gc", dir + ": not a folder");
+  require_folder(dir);
   const bool is_remote = files::is_remote(dir);
   const FolderLocks locks = is_remote ? FolderLocks() : folder_locks(dir);
   if (!options.dry_run) finish_replacements(dir);

@@ -28,16 +28,16 @@
 namespace lockstep::checkpoint {
 namespace {
 
-void require_folder(const std::string& dir) {
-  if (!files::is_folder(dir))
-    throw Error(ExitCode::kInputMissing, "checkpoint", dir + ": not a folder");
-}
+/// Added where a folder of this host has no checkpoint.
+constexpr const char* kMaybeInStore =
+    "; with an address in checkpoint.prefix they are in the store: name its folder, s3://...";
 
 /// Throws the error for a folder without a complete checkpoint.
 [[noreturn]] void throw_no_save(const std::string& dir, const std::vector<std::string>& defects) {
   if (defects.empty())
     throw Error(ExitCode::kInputMissing, "checkpoint",
-                dir + ": contains no checkpoint (no file PREFIX-NUMBER.index)");
+                fmt::format("{}: contains no checkpoint (no file PREFIX-NUMBER.index{})", dir,
+                            files::is_remote(dir) ? "" : kMaybeInStore));
   throw Error(ExitCode::kBadData, "checkpoint",
               fmt::format("{}: no complete checkpoint:\n  {}", dir, fmt::join(defects, "\n  ")));
 }
@@ -127,7 +127,8 @@ Answer list_saves(const std::string& dir, const InspectOptions& options) {
     table += summary_line(row);
   }
   if (options.json) return {json_lines(rows) + "\n"};
-  return {rows.empty() ? dir + ": no checkpoints\n" : table};
+  if (!rows.empty()) return {table};
+  return {fmt::format("{}: no checkpoints{}\n", dir, files::is_remote(dir) ? "" : kMaybeInStore)};
 }
 
 Answer verify_saves(const std::string& where, const InspectOptions& options) {

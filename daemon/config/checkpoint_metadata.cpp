@@ -90,7 +90,8 @@ void require_compatible(const CheckpointMetadata& saved, const CheckpointMetadat
   if (!faults.empty())
     throw Error(ExitCode::kConfig, "resume",
                 "this run cannot continue from the checkpoint:" + faults +
-                    "\nset the values back, or start from the beginning in another run.project_dir")
+                    "\nset the values back, or start from the beginning in another run.project_dir "
+                    "(with checkpoints in a store: another folder in checkpoint.prefix)")
         .everywhere();
 }
 

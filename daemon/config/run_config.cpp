@@ -411,6 +411,8 @@ RunConfig require_run_config(const std::string& path, const std::vector<Override
   Diagnostics faults;
   RunConfig config = load_run_config(path, overrides, &faults, text, needs_train_data);
   faults.throw_if_any("config");
+  // Before the caller looks for checkpoints in a store.
+  files::set_store_limits(config.data.remote);
   return config;
 }
 

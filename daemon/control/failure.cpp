@@ -29,7 +29,9 @@ constexpr std::array kAdvice{
            "run the same command again; if it happens again, check the hosts"},
     Advice{ExitCode::kBug, "report the message, which names file and line"},
     Advice{ExitCode::kCannotCreate, "correct permissions, or run.project_dir"},
-    Advice{ExitCode::kIo, "free space or repair the disk, then run the same command again"},
+    Advice{ExitCode::kIo,
+           "free space, or repair the disk or store of the message, then run the same command "
+           "again"},
     Advice{ExitCode::kDisagree,
            "check memory, file versions and libraries of the hosts named, or whether your own "
            "network writes parameters in forward"},

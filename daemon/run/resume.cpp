@@ -68,9 +68,9 @@ std::string objection_to_lost_clock(const std::filesystem::path& folder,
   if (saves.empty() && (wanted == "auto" || wanted == "never")) return "";
   return fmt::format(
       "checkpoint.include lacks clock, so no run can continue from {}: add clock, or choose "
-      "another run.project_dir (checkpoint.warm_start_ckpt starts a new run with the weights of a "
-      "checkpoint)",
-      saves.empty() ? wanted : names_of(saves) + " in " + folder.string());
+      "{} (checkpoint.warm_start_ckpt starts a new run with the weights of a checkpoint)",
+      saves.empty() ? wanted : names_of(saves) + " in " + folder.string(),
+      checkpoint::another_place(folder));
 }
 
 /// True if both prefixes lead to the same checkpoint, whatever their spelling.
@@ -90,8 +90,8 @@ std::string objection_to_newer_saves(const std::filesystem::path& folder, const 
   return fmt::format(
       "--resume {} is not the newest checkpoint of {} ({}): a start without --resume would "
       "continue from the newest. Remove --resume, or move the newer checkpoints away, or choose "
-      "another run.project_dir",
-      wanted, folder.string(), names_of(saves));
+      "{}",
+      wanted, folder.string(), names_of(saves), checkpoint::another_place(folder));
 }
 
 /// Refuses copies on the hosts that a later `auto` would prefer. `prefix`: of copies; its folder is
@@ -148,9 +148,9 @@ std::string objection_to_other_optimizer(const TrainingContext& context,
   if (before.empty() || before == now) return "";
   return fmt::format(
       "{}: optimizer.type was {} and is now {}: the checkpoint contains other moments. Set it "
-      "back, or choose another run.project_dir and start with the weights of the checkpoint "
+      "back, or choose {} and start with the weights of the checkpoint "
       "(checkpoint.warm_start_ckpt)",
-      prefix, before, now);
+      prefix, before, now, checkpoint::another_place(prefix));
 }
 
 /// Calls `restore`. If checkpoints do not fit, reports a changed optimizer as the reason.
@@ -183,9 +183,9 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
   if (wanted == "never") {  // a later `auto` would mix two runs
     refuse_any_save(context.control, folder, [&](const std::string& names) {
       return fmt::format(
-          "{} contains checkpoints ({}) and --resume is never: choose another run.project_dir, "
-          "remove the folder, or remove --resume to continue",
-          folder.string(), names);
+          "{} contains checkpoints ({}) and --resume is never: choose {}, remove the folder, or "
+          "remove --resume to continue",
+          folder.string(), names, checkpoint::another_place(folder));
     });
     refuse_newer_copies(context.control, copies / prefix, wanted);
     return std::nullopt;
@@ -204,8 +204,8 @@ std::optional<checkpoint::RestoreReport> load(const std::string& wanted, Trainin
     refuse_any_save(context.control, folder, [&](const std::string& names) {
       return fmt::format(
           "{} contains checkpoints, but none with checkpoint.prefix {} ({}): set the prefix back, "
-          "or choose another run.project_dir",
-          folder.string(), prefix, names);
+          "or choose {}",
+          folder.string(), prefix, names, checkpoint::another_place(folder));
     });
   return report;
 }

@@ -119,6 +119,17 @@ class InStore(LockstepTest):
         self.assertIn("could not be saved", run.log)
         self.assertIn("not_saved after 690 steps", run.log)
 
+    def test_a_store_that_is_down_stops_training_once(self):
+        store = self.store()
+        run = self.start(2, sets=[*STEPS, PREFIX, "eval.every_epochs=0", "data.remote_timeout_s=2"], environment=store.variables)
+        wait_for(lambda: store.objects("bucket", "run/model.ckpt-20.index"), "the first save")
+        store.close()
+        run.wait()
+        self.assertEqual(run.code, 74, run.log)
+        # The second waits for the first; later ones follow each other while training continues. There are 33.
+        self.assertLess(run.log.count("could not be saved"), 12, run.log)
+        self.assertIn("of 2 s, data.remote_timeout_s)", run.log)
+
     def test_a_run_continues_from_its_hosts_what_the_store_does_not_have(self):
         store = self.store()
         sets = [*STEPS, PREFIX, "data.remote_timeout_s=0.5"]
