@@ -20,7 +20,8 @@ using FetchRange = std::function<std::string(int64_t offset, int64_t num_bytes)>
 
 /// Returns the object, which is read through the cache of blocks. Whole blocks are fetched if all
 /// known objects fit into the cache (`all_fit`), or a read continues the last one. They are fetched
-/// too for ranges of at least half a block and for small objects. Otherwise only the range is fetched.
+/// too for ranges of at least half a block and for small objects. Otherwise only the range is
+/// fetched.
 std::unique_ptr<files::RemoteFile> cached_object(files::FileFacts facts, FetchRange fetch,
                                                  bool all_fit, std::shared_ptr<BlockCache> cache);
 
