@@ -259,36 +259,32 @@ struct ReadPlan {
 
 /// Returns what each rank reads: about as many bytes as the others, which are adjacent in the
 /// shards because a store's files are read in blocks. `in_order`: the entries as
-/// Restore::in_order_of_bytes(). Collective. Throws Error(kDisagree) on all ranks if their numbers
-/// of entries differ.
+/// Restore::in_order_of_bytes(). `in_parts`: by rank, a '1' for each entry of which it needs a part
+/// or that is a text, else '0'. Throws Error(kDisagree) if the ranks' numbers of entries differ.
 ReadPlan plan_reads(const StateList& state, const std::vector<size_t>& in_order,
-                    dist::Communicator& control) {
+                    const std::vector<std::string>& in_parts) {
   constexpr int64_t kRoundBytes = int64_t{64} << 20;  // of a rank
-  std::string in_parts;
-  for (const StateEntry& entry : state) in_parts += entry.held || entry.text ? '1' : '0';
-  const std::vector<std::string> of_ranks = dist::gather_texts(control, in_parts);
+  const auto num_ranks = static_cast<int64_t>(in_parts.size());
+  for (const std::string& flags : in_parts)
+    if (flags.size() != state.size())
+      throw Error(ExitCode::kDisagree, "checkpoint",
+                  "the ranks restore different numbers of tensors; is the model the same on all?");
   std::vector<bool> is_shared(state.size(), true);
   int64_t all_bytes = 0;
   for (size_t i = 0; i < state.size(); ++i) {
-    for (const std::string& flags : of_ranks) {
-      if (flags.size() != of_ranks.front().size())
-        throw Error(ExitCode::kDisagree, "checkpoint",
-                    "the ranks restore different numbers of tensors; is the model the same on all?")
-            .everywhere();
-      is_shared[i] = is_shared[i] && flags[i] == '0';
-    }
+    for (const std::string& flags : in_parts) is_shared[i] = is_shared[i] && flags[i] == '0';
     if (is_shared[i]) all_bytes += static_cast<int64_t>(state[i].tensor.nbytes());
   }
   ReadPlan plan{.readers = std::vector<int>(state.size(), kEveryRank)};
-  std::vector<int64_t> bytes_of_ranks(static_cast<size_t>(control.world_size()));
+  std::vector<int64_t> bytes_of_ranks(in_parts.size());
   int64_t before = 0;
   int rank = 0;
   for (const size_t i : in_order) {
     const int64_t num_bytes = is_shared[i] ? static_cast<int64_t>(state[i].tensor.nbytes()) : 0;
     // By the middle of the entry, so that a large one does not come on top of a full share.
     if (all_bytes > 0)
-      rank = static_cast<int>(std::min<int64_t>(
-          control.world_size() - 1, (before + num_bytes / 2) * control.world_size() / all_bytes));
+      rank = static_cast<int>(
+          std::min(num_ranks - 1, (before + num_bytes / 2) * num_ranks / all_bytes));
     if (is_shared[i]) plan.readers[i] = rank;
     int64_t& of_rank = bytes_of_ranks[static_cast<size_t>(rank)];
     const auto round = static_cast<size_t>(of_rank / kRoundBytes);
@@ -303,13 +299,20 @@ ReadPlan plan_reads(const StateList& state, const std::vector<size_t>& in_order,
 /// Returns the first fault of any rank, the same on all. Collective.
 std::optional<Error> restore_together(const std::string& prefix, const StateList& state,
                                       dist::Communicator& control, RestoreReport* report) {
+  // On every rank: in an earlier restore of this process the checkpoint may have been another one.
+  if (files::is_remote(prefix)) files::writable_store_of(prefix).forget(prefix);
   if (!files::is_remote(prefix) || control.world_size() == 1)
     return shared_fault(control, fault_of([&] { *report = restore(prefix, state); }));
+  std::string in_parts;
+  for (const StateEntry& entry : state) in_parts += entry.held || entry.text ? '1' : '0';
+  const std::vector<std::string> in_parts_of_ranks = dist::gather_texts(control, in_parts);
   std::optional<Restore> own;
-  if (auto fault = shared_fault(control, fault_of([&] { own.emplace(prefix, state, 0); })))
-    return fault;
   ReadPlan plan;
-  if (auto fault = fault_of([&] { plan = plan_reads(state, own->in_order_of_bytes(), control); }))
+  if (auto fault = shared_fault(control, fault_of([&] {
+                                  own.emplace(prefix, state, 0);
+                                  plan = plan_reads(state, own->in_order_of_bytes(),
+                                                    in_parts_of_ranks);
+                                })))
     return fault;
   std::vector<bool> reads_here;
   for (const int reader : plan.readers)

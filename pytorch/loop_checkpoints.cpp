@@ -22,16 +22,17 @@ namespace {
 constexpr const char* kPrefixName = "model.ckpt";
 
 /// Opens the module of stores. It is next to this library.
-void add_stores() {
-  [[maybe_unused]] static const bool is_done = [] {
+void add_stores(const dist::Communicator& ranks) {
+  [[maybe_unused]] static const bool is_done = [&] {
     Dl_info self{};
     check(::dladdr(reinterpret_cast<void*>(&add_stores), &self) != 0, "this library has a name");
     const auto* const table = static_cast<const remote::StoresTable*>(open_module(
         std::filesystem::path(self.dli_fname).parent_path() / remote::kStoresFile,
         remote::kStoresSymbol, LOCKSTEP_BUILD_ID, "remote", "a module of stores", "libcurl"));
-    table->make_stores([](const char* scheme, files::FileStore* store) {
+    const auto add = [](const char* scheme, files::FileStore* store) {
       files::add_store(scheme, std::unique_ptr<files::FileStore>(store));
-    });
+    };
+    table->make_stores(ranks.rank(), ranks.world_size(), add);
     return true;
   }();
 }
@@ -41,7 +42,7 @@ void add_stores() {
 void require_place(const std::string& prefix, bool is_written, dist::Communicator& ranks) {
   if (!files::is_remote(prefix)) return;
   const auto fault = checkpoint::shared_fault(ranks, checkpoint::fault_of([&] {
-                                                add_stores();
+                                                add_stores(ranks);
                                                 if (is_written)
                                                   checkpoint::require_store(prefix, ranks.rank());
                                               }));

@@ -181,8 +181,8 @@ bool Run::save_and_evaluate(const StepReport& report, bool is_last) {
   agenda_.owe(Agenda::kSave, report.wants_save || waits_for_save);
   // A skipped update changed nothing, and saving it repeatedly would evict good checkpoints. The
   // save moves to the next step that counts and after which the ranks agree. While saves fail, it
-  // also moves behind the last try, unless an evaluation needs it.
-  const bool may_save = parts_.saves.may_begin() || agenda_.owes(Agenda::kEvaluate);
+  // also moves behind the last try, unless something waits for it.
+  const bool may_save = parts_.saves.may_begin() || waits_for_save || is_last || report.wants_pause;
   const bool saves =
       agenda_.fall_due(Agenda::kSave, !report.skipped && report.ranks_agree && may_save);
   if (is_last) return true;  // finish() saves and evaluates

@@ -116,11 +116,11 @@ void RunSaves::evaluated(const EvalResult& result) {
   if (!is_better(parts_.options.keep_best, value, best_value_)) return;
   const int64_t step = parts_.clock.step;
   to_be_named_ = {step, value};
-  // The step may be saved, in progress, or neither.
+  // The step may be saved, in progress, or neither. While saves fail, a later best one is saved.
   const bool is_begun = parts_.saver.is_under_way() && parts_.saver.number() == step;
   if (last_saved_step_ == step)
     name_best();
-  else if (!is_begun)
+  else if (!is_begun && may_begin())
     begin();
 }
 

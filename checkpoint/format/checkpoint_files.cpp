@@ -61,7 +61,9 @@ bool is_there(const std::string& path) {
 }
 
 std::string another_place(const std::filesystem::path& path) {
-  return files::is_remote(path) ? "another folder in checkpoint.prefix" : "another run.project_dir";
+  const bool is_copy = path.parent_path().parent_path().filename() == "host_copies";
+  return files::is_remote(path) || is_copy ? "another folder in checkpoint.prefix"
+                                           : "another run.project_dir";
 }
 
 void require_folder(const std::string& dir) {
@@ -69,7 +71,7 @@ void require_folder(const std::string& dir) {
   const size_t scheme = dir.find(":/");
   throw Error(ExitCode::kInputMissing, "checkpoint",
               dir + ": not a folder" +
-                  (scheme != std::string::npos && scheme < dir.find('/')
+                  (!files::is_remote(dir) && scheme != std::string::npos && scheme < dir.find('/')
                        ? "; a store's is s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"
                        : ""));
 }

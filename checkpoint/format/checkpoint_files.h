@@ -30,7 +30,8 @@ std::filesystem::path folder_of(const std::filesystem::path& prefix);
 /// cannot be found out; opening the file then gives the reason.
 bool is_there(const std::string& path);
 /// Returns what a run must change to keep away from the checkpoints of this folder or prefix, for
-/// an advice: "another run.project_dir", or for a store "another folder in checkpoint.prefix".
+/// an advice: "another run.project_dir", or for a store and for copies of its checkpoints "another
+/// folder in checkpoint.prefix".
 std::string another_place(const std::filesystem::path& path);
 /// Throws Error(kInputMissing) for what is no folder, with a hint if it looks like the address of a
 /// store.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
 #include <mutex>
 #include <random>
 #include <set>
@@ -91,13 +92,22 @@ class StoreCommit::PartSink final : public ShardSink {
 
  private:
   void begin_once() {
-    std::call_once(begun_, [&] { save_.upload_ = save_.store_.begin_upload(save_.shard_); });
+    // Each try takes the store's whole time limit, so a fault counts for all threads.
+    std::call_once(begun_, [&] {
+      try {
+        save_.upload_ = save_.store_.begin_upload(save_.shard_);
+      } catch (...) {
+        not_begun_ = std::current_exception();
+      }
+    });
+    if (not_begun_) std::rethrow_exception(not_begun_);
   }
 
   StoreCommit& save_;
   const int64_t num_bytes_;
   int64_t stride_;
   std::once_flag begun_;
+  std::exception_ptr not_begun_;
 };
 
 StoreCommit::StoreCommit(std::string prefix, int rank, int num_ranks)

@@ -93,7 +93,7 @@ def set_generators(texts, rank):
 def text_of(place):
     """A folder or prefix as text."""
     text = str(place)
-    if not isinstance(place, str) and re.match("(s3|gs):/", text):
+    if not isinstance(place, str) and re.match("(s3|gs):/(?!/)", text):
         raise Error(f"[checkpoint] {text}: pathlib has removed a slash from the address of a store; pass it as a str")
     return text
 
